@@ -2,7 +2,8 @@
 
 A first layer needs one product, with inputs that are few: it is computed in the same pass.
 
-Native code and its torch twin give the same bits: sums start with 0 and run over the samples in order.
+Native code and its torch twin give the same bits: sums start with 0 and run over the samples of a block in order, then
+over the blocks of a part, then over the parts. Of so many samples there are always as many, whatever the threads.
 
 Legend: `B` samples, `I` inputs, `O` outputs of the layer. Tensors are float32, contiguous, on the CPU.
 """
@@ -20,7 +21,9 @@ from bagpipe_hpc.kernels.plain_tensor import check_plain
 FEW_INPUTS = 32
 """The most that `multiply` takes: with so many it still takes half as long as `prepare` and a library's product."""
 _BLOCK = 64
-"""Samples whose products are summed up before their sum is added to that of the ones before."""
+"""Samples."""
+_MOST_PARTS = 16
+"""Of a batch: threads share them out."""
 
 
 class OutputGradientKernel(Protocol):
@@ -51,8 +54,7 @@ class OutputGradientKernel(Protocol):
             inputs: `[B, I]`; I is 0 to `FEW_INPUTS`.
 
         Returns:
-            The gradients of the weight `[O, I]` and of the bias `[O]`: sums over blocks of samples, added up in the
-            order of the blocks. The bias's may differ from that of `prepare` in its last bits.
+            The gradients of the weight `[O, I]` and of the bias `[O]`, which has the bits that `prepare` gives.
         """
 
 
@@ -74,9 +76,11 @@ class ReferenceOutputGradient:
     def mask(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor]:
         """Mask and sum one after the other."""
         masked = _masked(gradient, outputs)
-        samples, width = masked.shape
-        sums = torch.zeros(1, width).index_add_(0, torch.zeros(samples, dtype=torch.int64), masked)
-        return masked, sums[0]
+        values = _in_blocks(masked)
+        sums = torch.zeros(len(values), values.shape[2])
+        for value in values.unbind(1):
+            sums += value
+        return masked, _total(sums)
 
     def prepare(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Mask, sum and transpose one after the other."""
@@ -90,9 +94,7 @@ class ReferenceOutputGradient:
         sums = torch.zeros(len(values), values.shape[2], factors.shape[1])
         for value, factor in zip(values.unbind(1), _in_blocks(factors).unbind(1), strict=True):
             sums += value[:, :, None] * factor[:, None, :]
-        totals = torch.zeros(sums.shape[1:])
-        for block in sums:
-            totals += block
+        totals = _total(sums)
         return totals[:, :-1].contiguous(), totals[:, -1].contiguous()
 
 
@@ -106,16 +108,28 @@ def _in_blocks(rows: Tensor) -> Tensor:
     return padded.view(len(padded) // _BLOCK, _BLOCK, rows.shape[1])
 
 
+def _total(sums: Tensor) -> Tensor:
+    """The sum of all blocks `[blocks, ...]`: of those of each part, and then of the parts."""
+    total = torch.zeros(sums.shape[1:])
+    blocks = max(1, -(-len(sums) // _MOST_PARTS))
+    for first in range(0, len(sums), blocks):
+        of_part = torch.zeros(sums.shape[1:])
+        for block in sums[first : first + blocks]:
+            of_part += block
+        total += of_part
+    return total
+
+
 class NativeOutputGradient:
-    """C++ (csrc/output_gradient.cpp): one pass, on as many threads as torch uses."""
+    """C++ (csrc/output_gradient.cpp), on as many threads as torch uses."""
 
     def __init__(self) -> None:
         library = shared_library.load("output_gradient")
         self._run, self._multiply = library.output_gradient, library.weight_gradient
-        self._room_rows = library.weight_gradient_room
-        self._room_rows.argtypes, self._room_rows.restype = [c_int64], c_int64
+        library.most_inputs.argtypes, library.most_inputs.restype = [], c_int64
+        self._most_inputs = library.most_inputs()
         self._run.argtypes = [*[c_int64] * 2, *[c_void_p] * 5, c_int64]
-        self._multiply.argtypes = [*[c_int64] * 3, *[c_void_p] * 6, c_int64]
+        self._multiply.argtypes = [*[c_int64] * 3, *[c_void_p] * 5, c_int64]
         self._run.restype = self._multiply.restype = None
 
     def mask(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -158,9 +172,8 @@ class NativeOutputGradient:
         check_plain(inputs, (samples, count))
         if outputs is not None:
             check_plain(outputs, (samples, width))
-        if not (room_rows := self._room_rows(count)):
+        if count > self._most_inputs:
             raise ValueError(f"a layer of {count} inputs: native code multiplies {FEW_INPUTS} at most")
-        totals = torch.empty(room_rows, width)
         for_weight, for_bias = torch.empty(width, count), torch.empty(width)
         self._multiply(
             samples,
@@ -169,7 +182,6 @@ class NativeOutputGradient:
             gradient.data_ptr(),
             None if outputs is None else outputs.data_ptr(),
             inputs.data_ptr(),
-            totals.data_ptr(),
             for_weight.data_ptr(),
             for_bias.data_ptr(),
             torch.get_num_threads(),

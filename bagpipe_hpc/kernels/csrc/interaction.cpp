@@ -14,27 +14,40 @@
 
 namespace {
 
+constexpr int64_t WIDEST = 16;  // floats of the widest register
+
 // Of arrays that whole registers are read from and written to.
-inline int64_t padded(int64_t count) {
-    constexpr int64_t WIDEST = 16;
-    return (count + WIDEST - 1) / WIDEST * WIDEST;
-}
+inline int64_t padded(int64_t count) { return (count + WIDEST - 1) / WIDEST * WIDEST; }
 
 inline int64_t first_pair(int64_t i) { return i * (i - 1) / 2; }
+
+// Memory of zeros that begins at a line of the cache: no register that is read from it lies in two.
+class Room {
+public:
+    explicit Room(int64_t count) : _memory(count + LINE) {
+        const auto address = reinterpret_cast<uintptr_t>(_memory.data());
+        _first = _memory.data() + (LINE - address / sizeof(float) % LINE) % LINE;
+    }
+    operator float *() { return _first; }
+
+private:
+    static constexpr int64_t LINE = 16;
+    std::vector<float> _memory;
+    float *_first;
+};
 
 struct Shape {
     int64_t features, width;
     int64_t vectors() const { return features + 1; }
     int64_t pairs() const { return first_pair(vectors()); }
     int64_t padded_width() const { return padded(width); }
-    int64_t padded_vectors() const { return padded(vectors() + 3); }  // kernels take four at once
 };
 
-// What a kernel works in.
+// What a kernel works in, large enough for any: a register holds WIDEST samples, vectors are taken four at once.
 struct Products {
-    float *columns;   // [D, V]: a register holds one column of many vectors
-    float *products;  // [V, V]
-    float *pairs;     // as in the outputs
+    float *columns;   // of all vectors: [V, columns, samples]
+    float *sums;      // of pairs: [.., samples]
+    int64_t *places;  // of the pairs among the sums
 };
 
 struct Kernels {
@@ -42,7 +55,7 @@ struct Kernels {
     void (*forward)(const Shape &shape, int64_t samples, const float *bottom, const float *embeddings, float *outputs,
                     const Products &room);
     // `gradients [samples, D + pairs]`; the bottom MLP's output has one of its own, to which the sum over its pairs is
-    // added. `values` and `sums` are `[V, D]` with padded rows.
+    // added. `values` and `sums` are `[V, D]` with padded rows, to work in.
     void (*backward)(const Shape &shape, int64_t samples, const float *gradients, const float *bottom,
                      const float *embeddings, float *bottom_gradients, float *embedding_gradients, float *values,
                      float *sums);
@@ -57,11 +70,11 @@ BAGPIPE_EXPORT void interaction_forward(int64_t samples, int64_t features, int64
                                         const float *embeddings, float *outputs, int64_t threads) {
     const Shape shape{features, width};
     for_pieces(samples, threads, [=](int64_t first, int64_t last) {
-        const int64_t stride = shape.padded_vectors();
-        // Whole registers of pairs are stored: each overruns into the next row.
-        std::vector<float> columns(width * stride), products(stride * stride), pairs(padded(shape.pairs()) + stride);
+        const int64_t vectors = shape.vectors() + 3;
+        Room columns(vectors * WIDEST * WIDEST), sums(vectors * (vectors + 4) / 2 * WIDEST);
+        std::vector<int64_t> places(shape.pairs());
         kernels->forward(shape, last - first, bottom + first * width, embeddings + first * features * width,
-                         outputs + first * (width + shape.pairs()), {columns.data(), products.data(), pairs.data()});
+                         outputs + first * (width + shape.pairs()), {columns, sums, places.data()});
     });
 }
 
@@ -71,9 +84,9 @@ BAGPIPE_EXPORT void interaction_backward(int64_t samples, int64_t features, int6
     const Shape shape{features, width};
     for_pieces(samples, threads, [=](int64_t first, int64_t last) {
         const int64_t size = shape.vectors() * shape.padded_width();
-        std::vector<float> values(size), sums(size);
+        Room values(size), sums(size);
         kernels->backward(shape, last - first, gradients + first * (width + shape.pairs()), bottom + first * width,
                           embeddings + first * features * width, bottom_gradients + first * width,
-                          embedding_gradients + first * features * width, values.data(), sums.data());
+                          embedding_gradients + first * features * width, values, sums);
     });
 }

@@ -17,7 +17,9 @@ from bagpipe_hpc.models.interaction import interaction_on, kernel_interaction, t
 from tests.instruction_sets import each_instruction_set
 
 SHAPES = [(9, 26, 16), (3, 26, 48), (5, 1, 1), (2, 3, 17), (4, 40, 5), (7, 15, 16), (2, 16, 33), (0, 26, 16)]
-"""(B, F, D): Criteo's; one pair; widths and counts below, at and above whole registers and row blocks; no samples."""
+SHAPES += [(33, 26, 16), (17, 5, 64), (16, 4, 112), (18, 2, 80), (20, 0, 16)]
+"""(B, F, D): Criteo's; one pair; widths and counts below, at and above whole registers and row blocks; no samples;
+groups of 16 samples and the rest of one; one to four registers of columns at once; no pair."""
 
 needs_native = pytest.mark.skipif(not shared_library.is_built("interaction"), reason="_interaction.so is not built")
 

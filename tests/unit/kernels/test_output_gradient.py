@@ -1,6 +1,6 @@
 """The gradient of a layer's outputs: the native kernel against its twin, bit for bit, and the twin against NumPy."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -16,11 +16,14 @@ from bagpipe_hpc.kernels.output_gradient import (
 )
 from tests.instruction_sets import each_instruction_set
 
-SHAPES = [(64, 48), (33, 512), (20, 24), (16, 16), (5, 3), (40, 1), (1, 37), (0, 20)]
-"""(B, O): whole blocks of 16 by 16, of 8 columns, samples or outputs left over, fewer than a block, no samples."""
+SHAPES = [(64, 48), (33, 512), (20, 24), (16, 16), (5, 3), (40, 1), (1, 37), (0, 20), (200, 40), (2100, 20)]
+"""(B, O): whole squares of 16 by 16, of 8 columns, samples or outputs left over, fewer than a square, no samples;
+blocks of 64 samples and the rest of one, parts of one block and of three."""
 
 FACTORS = [(200, 48, 13), (64, 16, 1), (65, 33, 7), (63, 512, 8), (130, 40, 32), (1, 3, 5), (70, 20, 0), (0, 20, 13)]
-"""(B, O, I): blocks of 64 samples and a last one, tiles of 32 outputs and less, eight factors and fewer, none."""
+FACTORS += [(2100, 20, 3)]
+"""(B, O, I): blocks of 64 samples and a last one, tiles of 32 outputs and less, eight factors and fewer, none; parts of
+three blocks."""
 
 needs_native = pytest.mark.skipif(
     not shared_library.is_built("output_gradient"), reason="_output_gradient.so is not built"
@@ -51,6 +54,21 @@ def assert_native_gives_the_twins_bits(
         torch.set_num_threads(before)
 
 
+def in_order(terms: np.ndarray) -> np.ndarray:
+    """The sum over the samples: of each block of 64, of each part of so many blocks that there are 16 parts, of all."""
+    of_part = max(1, -(-len(terms) // (64 * 16)))
+    blocks = [_sum(terms[first : first + 64]) for first in range(0, len(terms), 64)]
+    parts = [_sum(blocks[first : first + of_part]) for first in range(0, len(blocks), of_part)]
+    return _sum([np.zeros_like(terms, shape=terms.shape[1:]), *parts])
+
+
+def _sum(terms: Sequence[np.ndarray] | np.ndarray) -> np.ndarray:
+    total = np.zeros_like(terms[0])
+    for term in terms:
+        total += term
+    return total
+
+
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_twin_masks_transposes_and_sums(shape: tuple[int, int], relu: bool) -> None:
@@ -59,10 +77,7 @@ def test_the_twin_masks_transposes_and_sums(shape: tuple[int, int], relu: bool) 
     expected = np.where(outputs.numpy() > 0, gradient.numpy(), np.float32(0)) if relu else gradient.numpy()
     np.testing.assert_array_equal(masked.numpy(), expected)
     np.testing.assert_array_equal(transposed.numpy(), expected.T)
-    total = np.zeros(shape[1], np.float32)
-    for row in expected:
-        total += row
-    np.testing.assert_array_equal(sums.numpy(), total)
+    np.testing.assert_array_equal(sums.numpy(), in_order(expected))
 
 
 @needs_native
@@ -112,12 +127,7 @@ def test_the_twin_multiplies_block_by_block(shape: tuple[int, int, int], relu: b
     values = factors(samples, count)
     masked = np.where(outputs.numpy() > 0, gradient.numpy(), np.float32(0)) if relu else gradient.numpy()
     with_one = np.concatenate((values.numpy(), np.ones((samples, 1), np.float32)), axis=1)
-    totals = np.zeros((width, count + 1), np.float32)
-    for first in range(0, samples, 64):
-        block = np.zeros_like(totals)
-        for sample in range(first, min(first + 64, samples)):
-            block += masked[sample][:, None] * with_one[sample][None, :]
-        totals += block
+    totals = in_order(masked[:, :, None] * with_one[:, None, :])
     found = ReferenceOutputGradient().multiply(gradient, outputs if relu else None, values)
     for tensor, expected in zip(found, (totals[:, :count], totals[:, count]), strict=True):
         np.testing.assert_array_equal(tensor.numpy(), expected)
@@ -137,10 +147,11 @@ def test_every_instruction_set_multiplies_as_the_twin(shape: tuple[int, int, int
 
 @pytest.mark.parametrize("kernel", [ReferenceOutputGradient, pytest.param(NativeOutputGradient, marks=needs_native)])
 def test_the_bias_has_the_same_bits_whatever_the_inputs(kernel: type) -> None:
-    """Each input's product is a sum of its own."""
-    gradient, outputs = inputs(150, 40)
-    alone = kernel().multiply(gradient, outputs, factors(150, 0))[1]
-    assert torch.equal(alone, kernel().multiply(gradient, outputs, factors(150, 13))[1])
+    """Each input's product is a sum of its own; and without a product, too."""
+    gradient, outputs = inputs(1500, 40)
+    alone = kernel().multiply(gradient, outputs, factors(1500, 0))[1]
+    assert torch.equal(alone, kernel().multiply(gradient, outputs, factors(1500, 13))[1])
+    assert torch.equal(alone, kernel().prepare(gradient, outputs)[2])
 
 
 @pytest.mark.parametrize("kernel", [ReferenceOutputGradient, pytest.param(NativeOutputGradient, marks=needs_native)])
