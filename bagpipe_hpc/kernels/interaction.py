@@ -87,7 +87,7 @@ class NativeInteraction:
         self._backward.restype = None
 
     def forward(self, bottom: Tensor, embeddings: Tensor) -> Tensor:
-        """In native code, a sample at a time."""
+        """In native code, as many samples at a time as a register holds."""
         samples, features, width = _checked_shape(bottom, embeddings)
         outputs = torch.empty(samples, _output_width(features, width))
         addresses = (tensor.data_ptr() for tensor in (bottom, embeddings, outputs))

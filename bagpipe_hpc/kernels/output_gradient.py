@@ -3,7 +3,7 @@
 A first layer needs one product, with inputs that are few: it is computed in the same pass.
 
 Native code and its torch twin give the same bits: sums start with 0 and run over the samples of a block in order, then
-over the blocks of a part, then over the parts. Of so many samples there are always as many, whatever the threads.
+over the blocks of a part, then over the parts. How many there are depends on the number of samples alone.
 
 Legend: `B` samples, `I` inputs, `O` outputs of the layer. Tensors are float32, contiguous, on the CPU.
 """

@@ -15,9 +15,8 @@ from bagpipe_hpc.tools.conditions import REPOSITORY
 from benchmarks.jobs.other_load import OtherLoad
 
 _LOOK_EVERY_S = 2.0
-_GROWTH = 1.02
-"""Adding up the pages of large processes takes some 0.2 s of a core, away from what is measured. So it is done again
-where their resident memory has grown by so much."""
+_PAUSE = 50
+"""Times as long as adding up all pages, which takes 0.2 s of a core of large processes, away from what is measured."""
 _SHOWN_LINES = 30
 
 
@@ -32,8 +31,8 @@ class WatchedRun:
     Attributes:
         output: its standard output.
         largest_rss_bytes: peak resident memory of its largest process, as the kernel keeps it for each process.
-        memory_bytes: most that all its processes held at once, within 2 %, seen every two seconds; shared pages count
-            once.
+        memory_bytes: most that all its processes held at once, seen every two seconds, of large ones every ten or so;
+            shared pages count once.
         others_share: of the machine's cores, from 0 to 1, that other programs used meanwhile.
     """
 
@@ -49,7 +48,8 @@ def run_watched(command: Sequence[str], environment: Mapping[str, str], timeout_
     Raises:
         CommandError: it failed or took too long; the error shows its last lines.
     """
-    memory = _Memory()
+    largest_rss_bytes = memory_bytes = 0
+    next_sum = time.monotonic()
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors, OtherLoad() as others:
         process = subprocess.Popen(
             command, cwd=REPOSITORY, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=errors
@@ -57,7 +57,10 @@ def run_watched(command: Sequence[str], environment: Mapping[str, str], timeout_
         deadline = time.monotonic() + timeout_s
         try:
             while process.poll() is None and time.monotonic() < deadline:
-                memory.look(process.pid)
+                largest_rss_bytes = max(largest_rss_bytes, *_each_below(process.pid, "status", "VmHWM:"))
+                if (start := time.monotonic()) >= next_sum:
+                    memory_bytes = max(memory_bytes, sum(_each_below(process.pid, "smaps_rollup", "Pss:")))
+                    next_sum = time.monotonic() + _PAUSE * (time.monotonic() - start)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(_LOOK_EVERY_S)
         finally:
@@ -71,38 +74,16 @@ def run_watched(command: Sequence[str], environment: Mapping[str, str], timeout_
             )
             raise CommandError(f"{' '.join(command)}\nended with {reason}:\n{last}")
         text = output.read()
-    return WatchedRun(text, memory.largest_rss_bytes, memory.memory_bytes, others.share)
+    return WatchedRun(text, largest_rss_bytes, memory_bytes, others.share)
 
 
-class _Memory:
-    """What processes were seen to hold.
-
-    Attributes:
-        largest_rss_bytes: as of `WatchedRun`.
-        memory_bytes: as of `WatchedRun`.
-    """
-
-    def __init__(self) -> None:
-        self.largest_rss_bytes = self.memory_bytes = 0
-        self._resident_pages = 0
-
-    def look(self, pid: int) -> None:
-        """See what the processes from `pid` downwards hold now."""
-        folders = [Path("/proc", str(process)) for process in with_children(pid)]
-        peaks, resident_pages = [self.largest_rss_bytes], 0
-        for folder in folders:
-            with contextlib.suppress(OSError):  # it has ended meanwhile
-                peaks.append(_kib(folder / "status", "VmHWM:") * 1024)
-                resident_pages += int((folder / "statm").read_text(encoding="utf-8").split()[1])
-        self.largest_rss_bytes = max(peaks)
-        if resident_pages <= self._resident_pages * _GROWTH:
-            return
-        self._resident_pages = resident_pages
-        present = 0
-        for folder in folders:
-            with contextlib.suppress(OSError):
-                present += _kib(folder / "smaps_rollup", "Pss:") * 1024
-        self.memory_bytes = max(self.memory_bytes, present)
+def _each_below(pid: int, file: str, key: str) -> list[int]:
+    """The number of bytes behind a key of a file in /proc, of each process from `pid` downwards."""
+    found = [0]
+    for process in with_children(pid):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            found.append(_kib(Path("/proc", str(process), file), key) * 1024)
+    return found
 
 
 def with_children(pid: int) -> Iterator[int]:

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "parallel.h"
@@ -21,18 +22,18 @@ inline int64_t padded(int64_t count) { return (count + WIDEST - 1) / WIDEST * WI
 
 inline int64_t first_pair(int64_t i) { return i * (i - 1) / 2; }
 
-// Memory of zeros that begins at a line of the cache: no register that is read from it lies in two.
+// Memory that begins at a line of the cache: no register that is read from it lies in two.
 class Room {
 public:
-    explicit Room(int64_t count) : _memory(count + LINE) {
-        const auto address = reinterpret_cast<uintptr_t>(_memory.data());
-        _first = _memory.data() + (LINE - address / sizeof(float) % LINE) % LINE;
+    explicit Room(int64_t count) : _memory(new float[count + LINE]) {
+        const auto address = reinterpret_cast<uintptr_t>(_memory.get());
+        _first = _memory.get() + (LINE - address / sizeof(float) % LINE) % LINE;
     }
     operator float *() { return _first; }
 
 private:
     static constexpr int64_t LINE = 16;
-    std::vector<float> _memory;
+    std::unique_ptr<float[]> _memory;
     float *_first;
 };
 
@@ -55,7 +56,7 @@ struct Kernels {
     void (*forward)(const Shape &shape, int64_t samples, const float *bottom, const float *embeddings, float *outputs,
                     const Products &room);
     // `gradients [samples, D + pairs]`; the bottom MLP's output has one of its own, to which the sum over its pairs is
-    // added. `values` and `sums` are `[V, D]` with padded rows, to work in.
+    // added. `values` and `sums`, to work in, are `[V, D]` with padded rows.
     void (*backward)(const Shape &shape, int64_t samples, const float *gradients, const float *bottom,
                      const float *embeddings, float *bottom_gradients, float *embedding_gradients, float *values,
                      float *sums);
@@ -70,7 +71,7 @@ BAGPIPE_EXPORT void interaction_forward(int64_t samples, int64_t features, int64
                                         const float *embeddings, float *outputs, int64_t threads) {
     const Shape shape{features, width};
     for_pieces(samples, threads, [=](int64_t first, int64_t last) {
-        const int64_t vectors = shape.vectors() + 3;
+        const int64_t vectors = shape.vectors() + 4;
         Room columns(vectors * WIDEST * WIDEST), sums(vectors * (vectors + 4) / 2 * WIDEST);
         std::vector<int64_t> places(shape.pairs());
         kernels->forward(shape, last - first, bottom + first * width, embeddings + first * features * width,

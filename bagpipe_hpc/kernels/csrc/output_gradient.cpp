@@ -44,7 +44,6 @@ struct FewInputs {
     int64_t padded_width() const { return (width + WIDEST_TILE - 1) / WIDEST_TILE * WIDEST_TILE; }
 };
 
-
 constexpr int64_t padded_factors(int64_t inputs) { return (inputs + FACTORS) / FACTORS * FACTORS; }
 
 // Both take samples `first .. last - 1`, a part.

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from benchmarks.jobs import watched_command
 from benchmarks.jobs.watched_command import CommandError, run_watched
 
 MIB = 1 << 20
@@ -21,6 +22,28 @@ def test_memory_of_all_processes_is_seen() -> None:
     assert 64 * MIB < run.largest_rss_bytes < 128 * MIB
     assert run.memory_bytes > 128 * MIB
     assert 0.0 <= run.others_share <= 1.0
+
+
+@pytest.mark.parametrize(("sum_s", "least", "most"), [(0.0, 5, 100), (0.1, 1, 1)])
+def test_pages_that_take_long_are_not_added_up_often(
+    monkeypatch: pytest.MonkeyPatch, sum_s: float, least: int, most: int
+) -> None:
+    peaks, sums = [0], []
+
+    def each_below(_pid: int, file: str, _key: str) -> list[int]:
+        if file == "status":
+            peaks.append(peaks[-1] + 1)
+            return [3, peaks[-1]]
+        time.sleep(sum_s)
+        sums.append(file)
+        return [3, len(sums)]
+
+    monkeypatch.setattr(watched_command, "_each_below", each_below)
+    monkeypatch.setattr(watched_command, "_LOOK_EVERY_S", 0.02)
+    run = run_watched(["sleep", "1"], os.environ, 60)
+    assert least <= len(sums) <= most
+    assert peaks[-1] > 5
+    assert (run.largest_rss_bytes, run.memory_bytes) == (peaks[-1], 3 + len(sums))
 
 
 def test_a_failure_shows_the_last_lines() -> None:
