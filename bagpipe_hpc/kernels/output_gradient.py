@@ -19,11 +19,12 @@ from bagpipe_hpc.kernels.backend import use_native
 from bagpipe_hpc.kernels.plain_tensor import check_plain
 
 FEW_INPUTS = 32
-"""The most that `multiply` takes: with so many it still takes half as long as `prepare` and a library's product."""
+"""The most that `multiply` takes: with so many it takes 0.4 times as long of 2,048 samples, and 0.9 of 256, as
+`prepare` and a library's product."""
 _BLOCK = 64
-"""Samples."""
+"""Samples that are summed up first."""
 _MOST_PARTS = 16
-"""Of a batch: threads share them out."""
+"""Of all samples, each of whole blocks: threads share them out."""
 
 
 class OutputGradientKernel(Protocol):
@@ -137,7 +138,7 @@ class NativeOutputGradient:
         return self._pass(gradient, outputs, None)
 
     def prepare(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """In one pass of native code."""
+        """In native code, which transposes a block while it is in the caches."""
         transposed = torch.empty(gradient.shape[::-1])
         masked, sums = self._pass(gradient, outputs, transposed)
         return masked, transposed, sums
