@@ -62,8 +62,21 @@ def _git(*arguments: str) -> str:
 
 def _processor() -> str:
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        described = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
-        return platform.machine()
-    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return models[0] if models else platform.machine()
+        described = ""
+    return processor_name(described) or platform.machine()
+
+
+def processor_name(cpuinfo: str) -> str:
+    """Name of the first processor in the text of Linux's `/proc/cpuinfo`; empty where it has none.
+
+    Virtual machines leave the name so short that several generations share it ("AMD EPYC"): family and model tell them apart.
+    """
+    first, _, _ = cpuinfo.partition("\n\n")
+    fields = dict(line.split(":", 1) for line in first.splitlines() if ":" in line)
+    values = {name.strip(): value.strip() for name, value in fields.items()}
+    name = values.get("model name", "")
+    if not name or not {"cpu family", "model"} <= values.keys():
+        return name
+    return f"{name} (family {values['cpu family']}, model {values['model']})"
