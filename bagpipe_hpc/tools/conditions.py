@@ -71,7 +71,8 @@ def _processor() -> str:
 def processor_name(cpuinfo: str) -> str:
     """Name of the first processor in the text of Linux's `/proc/cpuinfo`; empty where it has none.
 
-    Virtual machines leave the name so short that several generations share it ("AMD EPYC"): family and model tell them apart.
+    Virtual machines leave the name so short that several generations share it ("AMD EPYC"): family and model tell them
+    apart.
     """
     first, _, _ = cpuinfo.partition("\n\n")
     fields = dict(line.split(":", 1) for line in first.splitlines() if ":" in line)
