@@ -2,9 +2,9 @@
 //
 // A number is one of them where all bits of its exponent are set. Whole rows and blocks are read without a branch.
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
-#include <vector>
 
 #include "parallel.h"
 #include "simd.h"
@@ -48,14 +48,15 @@ BAGPIPE_EXPORT int64_t first_row_not_finite(const float *const *tables, const in
                                             const int32_t *slots, int64_t count, int64_t threads) {
     int64_t bytes = 0;
     for (int64_t part = 0; part < parts; ++part) bytes += count * widths[part] * 4;
-    const int64_t pieces = std::max<int64_t>(1, std::min(worth_threads(bytes, threads), count));
-    std::vector<int64_t> found(pieces, count);
-    for_pieces(pieces, pieces, [&](int64_t piece, int64_t) {
-        const int64_t first = count * piece / pieces, last = count * (piece + 1) / pieces;
-        for (int64_t part = 0; part < parts; ++part)
-            found[piece] = std::min(found[piece], first_row(tables[part], widths[part], slots, first, last, count));
+    std::atomic<int64_t> found{count};
+    for_pieces(count, worth_threads(bytes, threads), [&](int64_t first, int64_t last) {
+        for (int64_t part = 0; part < parts; ++part) {
+            const int64_t row = first_row(tables[part], widths[part], slots, first, last, count);
+            for (int64_t before = found; row < before && !found.compare_exchange_weak(before, row);) {
+            }
+        }
     });
-    return *std::min_element(found.begin(), found.end());
+    return found;
 }
 
 // The first of some arrays that holds NaN or infinity; `arrays` if none does.

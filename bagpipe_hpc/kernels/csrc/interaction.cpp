@@ -70,13 +70,14 @@ struct Kernels {
 BAGPIPE_EXPORT void interaction_forward(int64_t samples, int64_t features, int64_t width, const float *bottom,
                                         const float *embeddings, float *outputs, int64_t threads) {
     const Shape shape{features, width};
-    for_pieces(samples, threads, [=](int64_t first, int64_t last) {
+    const auto multiply = [=](int64_t first, int64_t last) {
         const int64_t vectors = shape.vectors() + 4;
         Room columns(vectors * WIDEST * WIDEST), sums(vectors * (vectors + 4) / 2 * WIDEST);
         std::vector<int64_t> places(shape.pairs());
         kernels->forward(shape, last - first, bottom + first * width, embeddings + first * features * width,
                          outputs + first * (width + shape.pairs()), {columns, sums, places.data()});
-    });
+    };
+    for_pieces(samples, threads, multiply, WIDEST);  // registers of samples are full
 }
 
 BAGPIPE_EXPORT void interaction_backward(int64_t samples, int64_t features, int64_t width, const float *gradients,

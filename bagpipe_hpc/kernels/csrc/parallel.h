@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <thread>
@@ -47,31 +48,68 @@ struct OpenMP {
     }
 };
 
-// Calls body(first, last) for pieces of [0, count), one a thread; the calling thread takes the first one. Threads are
-// those of torch where the main thread calls and they are enough, else new ones; where the system starts fewer, these
-// take more pieces.
+// Which thread takes which piece of a loop. Each has a share of its own and takes that first: in one loop after the other
+// over the same data a core meets lines that are in its cache. Then it takes what is left of others' shares: none waits
+// long for a thread that began late, or whose core another process took.
+class Shares {
+public:
+    Shares(int64_t pieces, int64_t threads) : _shares(threads) {
+        for (int64_t share = 0; share < threads; ++share) {
+            _shares[share].next = pieces * share / threads;
+            _shares[share].end = pieces * (share + 1) / threads;
+        }
+    }
+
+    // Calls work(piece) until all pieces have been taken; by any number of threads, which are numbered from 0.
+    template <class Work>
+    void take(int64_t thread, const Work &work) {
+        const int64_t threads = _shares.size();
+        for (int64_t turn = 0; turn < threads; ++turn) {
+            Share &share = _shares[(thread + turn) % threads];
+            while (true) {
+                const int64_t piece = share.next.fetch_add(1, std::memory_order_relaxed);
+                if (piece >= share.end) break;
+                work(piece);
+            }
+        }
+    }
+
+private:
+    struct alignas(64) Share {  // a line of the cache each: threads write to their own
+        std::atomic<int64_t> next;
+        int64_t end;
+    };
+    std::vector<Share> _shares;
+};
+
+// Calls body(first, last) for pieces of [0, count) that begin at multiples of `grain`, several a thread. Threads are those
+// of torch where the main thread calls and they are enough, else new ones; where the system starts fewer, these take more
+// pieces.
 template <class Body>
-void for_pieces(int64_t count, int64_t threads, const Body &body) {
-    threads = std::max<int64_t>(1, std::min(threads, count));
-    const auto work = [=, &body](int64_t piece) { body(count * piece / threads, count * (piece + 1) / threads); };
-    if (threads == 1) return work(0);
+void for_pieces(int64_t count, int64_t threads, const Body &body, int64_t grain = 1) {
+    constexpr int64_t PIECES_A_THREAD = 8;
+    const int64_t grains = (count + grain - 1) / grain;
+    threads = std::max<int64_t>(1, std::min(threads, grains));
+    if (threads == 1) return body(0, count);
+    const int64_t pieces = std::min(threads * PIECES_A_THREAD, grains);
+    const auto work = [=, &body](int64_t piece) {
+        body(grains * piece / pieces * grain, std::min(grains * (piece + 1) / pieces * grain, count));
+    };
+    Shares shares(pieces, threads);
     if (const OpenMP *openmp = OpenMP::team(threads)) {
-        auto take = [&] {
-            for (int64_t piece = openmp->thread(); piece < threads; piece += openmp->threads()) work(piece);
-        };
+        auto take = [&] { shares.take(openmp->thread(), work); };
         using Take = decltype(take);
         const auto call = [](void *data) { (*static_cast<Take *>(data))(); };
         // Always the whole team: threads that a smaller one leaves out end, and are started again for the next.
         return openmp->parallel(call, &take, 0, 0);
     }
     std::vector<std::thread> others;
-    int64_t started = 1;
     try {
         others.reserve(threads - 1);
-        for (; started < threads; ++started) others.emplace_back(work, started);
+        for (int64_t thread = 1; thread < threads; ++thread)
+            others.emplace_back([&shares, &work, thread] { shares.take(thread, work); });
     } catch (const std::exception &) {
     }
-    work(0);
-    for (int64_t piece = started; piece < threads; ++piece) work(piece);
+    shares.take(0, work);
     for (std::thread &other : others) other.join();
 }

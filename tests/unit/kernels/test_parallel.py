@@ -36,7 +36,8 @@ def test_threads_that_do_not_start_leave_their_share_to_the_caller() -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-# torch's threads sleep between its operations here, so their time is what they work.
+# torch's threads sleep between its operations here, so their time is what they work. One that wakes up late may find
+# that others have done all; so calls are repeated.
 SHARED = """
 import os, threading, time, torch
 from pathlib import Path
@@ -55,16 +56,22 @@ bottom, embeddings = torch.rand(5000, 16), torch.rand(5000, 26, 16)
 kernel, found = NativeInteraction(), []
 
 def compute():
-    found.append([kernel.forward(bottom, embeddings) for _ in range(20)][-1])
+    found.append(kernel.forward(bottom, embeddings))
+
+def gained_s(seconds, call):  # by as many calls as it takes to gain 10 ms
+    before_s, give_up = seconds(), time.monotonic() + 60
+    while (gained := seconds() - before_s) < 0.01 and time.monotonic() < give_up:
+        call()
+    return gained
 
 def compute_elsewhere():
     compute()
     print(len(tasks()) - before - 1)
 
 torch.rand(10**6).add(1)  # torch starts its threads
-before, since_s = len(tasks()), seconds_of_others()
+before = len(tasks())
 compute()
-print(seconds_of_others() - since_s)
+print(gained_s(seconds_of_others, lambda: kernel.forward(bottom, embeddings)))
 print(len(tasks()) - before)
 other = threading.Thread(target=compute_elsewhere)
 other.start()
@@ -75,10 +82,7 @@ assert all(torch.equal(one, found[0]) for one in found)
 
 table, slots = torch.rand(100000, 64), torch.randperm(100000, dtype=torch.int32)
 operations = NativeRowOperations(threads=3)  # more than torch has now
-since_s = time.process_time() - time.thread_time()
-for _ in range(20):
-    operations.gather(table, slots)
-print(time.process_time() - time.thread_time() - since_s)
+print(gained_s(lambda: time.process_time() - time.thread_time(), lambda: operations.gather(table, slots)))
 """
 
 
@@ -90,6 +94,6 @@ def test_the_main_thread_shares_out_over_torchs_threads_and_others_over_their_ow
     )
     assert ended.returncode == 0, ended.stderr
     seconds_of_torch, *left_behind, seconds_of_own = map(float, ended.stdout.split())
-    assert seconds_of_torch > 0.005
+    assert seconds_of_torch >= 0.01
     assert left_behind == [0, 0]
-    assert seconds_of_own > 0.005
+    assert seconds_of_own >= 0.01
