@@ -7,8 +7,9 @@ goes on; torch keeps such memory and gives it out again only after the copy, so 
 piece: staging with as many buffers as are under way.
 """
 
+import ctypes
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -67,9 +68,20 @@ class Cpu:
     torch_device = torch.device("cpu")
     computes_at_once = True
 
-    def own_stream(self) -> AbstractContextManager[None]:
-        """Nothing to set apart: threads of a CPU run their own work."""
-        return nullcontext()
+    @contextmanager
+    def own_stream(self) -> Iterator[None]:
+        """Compute what the thread asks torch for on that thread alone.
+
+        A large operation would give it a team of threads. That would sleep nearly always, but GNU's OpenMP would count
+        more threads than cores, and let the compute thread's team no longer spin until its next operation: it would
+        have to be woken up for each (libgomp's manual, GOMP_SPINCOUNT).
+        """
+        before = torch.get_num_threads()  # a thread that has not asked yet gets the process's number now, not later
+        _set_own_threads(1)
+        try:
+            yield
+        finally:
+            _set_own_threads(before)
 
     def mark(self) -> Mark:
         """None: what a thread has computed is there."""
@@ -173,3 +185,9 @@ def open_device(device: torch.device) -> Device:
         device = torch.device(device.type, torch.cuda.current_device())
     torch.cuda.set_device(device)
     return Gpu(device)
+
+
+def _set_own_threads(count: int) -> None:
+    """Set how many threads OpenMP gives the calling thread; `torch.set_num_threads` would change MKL's for all."""
+    if set_threads := getattr(ctypes.CDLL(None), "omp_set_num_threads", None):
+        set_threads(count)
