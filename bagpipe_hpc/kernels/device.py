@@ -70,7 +70,7 @@ class Cpu:
 
     @contextmanager
     def own_stream(self) -> Iterator[None]:
-        """Compute what the thread asks torch for on that thread alone.
+        """Compute what the thread asks torch for on that thread alone, but for MKL's products.
 
         A large operation would give it a team of threads. That would sleep nearly always, but GNU's OpenMP would count
         more threads than cores, and let the compute thread's team no longer spin until its next operation: it would

@@ -212,7 +212,7 @@ void sum(const Gradients &gradients, const int32_t *positions, int64_t look_ups,
          int64_t count, int threads) {
     const int64_t parts = worth_threads(look_ups * width * 8, threads);
     std::vector<uint8_t> all_begun(parts * count);  // of each part its own, since neighbouring bytes share a line
-    for_pieces(parts, parts, [&](int64_t part, int64_t) {
+    const auto sum_share = [&](int64_t part) {
         const Share share = {static_cast<uint32_t>(part), static_cast<uint32_t>(parts)};
         uint8_t *is_begun = all_begun.data() + part * count;
         kernels->sum(gradients, positions, look_ups, width, sums, is_begun, share);
@@ -221,6 +221,9 @@ void sum(const Gradients &gradients, const int32_t *positions, int64_t look_ups,
                 std::memset(sums + position * width, 0, width * sizeof(float));
             }
         }
+    };
+    for_pieces(parts, parts, [&](int64_t first, int64_t last) {
+        for (int64_t part = first; part < last; ++part) sum_share(part);
     });
 }
 

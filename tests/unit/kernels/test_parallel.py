@@ -3,10 +3,32 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from bagpipe_hpc import kernels
 from bagpipe_hpc.kernels.shared_library import is_built
+
+SOURCES = Path(kernels.__file__).parent / "csrc"
+LOOPS = Path(__file__).with_name("pieces_of_loops.cpp")
+
+
+@pytest.fixture(scope="module")
+def loops(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program that runs loops over threads of its own."""
+    program = tmp_path_factory.mktemp("loops") / "pieces_of_loops"
+    compiler = [os.environ.get("CXX", "g++"), "-std=c++17", "-O1", "-pthread", f"-I{SOURCES}"]
+    subprocess.run([*compiler, str(LOOPS), "-o", str(program)], check=True, timeout=120)
+    return program
+
+
+@pytest.mark.parametrize("threads", ["threads", "no thread starts"])
+def test_each_place_of_a_loop_is_visited_once(loops: Path, threads: str) -> None:
+    arguments = [] if threads == "threads" else [threads]
+    ended = subprocess.run([loops, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "")
+
 
 # 32 threads would be started for 32 MB; there is address space for the stacks of a few.
 GATHER = """
@@ -59,7 +81,7 @@ def compute():
     found.append(kernel.forward(bottom, embeddings))
 
 def gained_s(seconds, call):  # by as many calls as it takes to gain 10 ms
-    before_s, give_up = seconds(), time.monotonic() + 60
+    before_s, give_up = seconds(), time.monotonic() + 30
     while (gained := seconds() - before_s) < 0.01 and time.monotonic() < give_up:
         call()
     return gained
