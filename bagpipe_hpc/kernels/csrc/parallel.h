@@ -24,7 +24,6 @@ inline int64_t worth_threads(int64_t bytes, int64_t threads) {
 struct OpenMP {
     void (*parallel)(void (*body)(void *), void *data, unsigned threads, unsigned flags) = nullptr;
     int (*thread)() = nullptr;
-    int (*threads)() = nullptr;
     int (*most_threads)() = nullptr;
 
     static OpenMP find() {
@@ -32,7 +31,6 @@ struct OpenMP {
 #if !defined(__SANITIZE_THREAD__)  // which does not see how OpenMP's threads wait for each other
         found.parallel = reinterpret_cast<decltype(parallel)>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
         found.thread = reinterpret_cast<decltype(thread)>(dlsym(RTLD_DEFAULT, "omp_get_thread_num"));
-        found.threads = reinterpret_cast<decltype(threads)>(dlsym(RTLD_DEFAULT, "omp_get_num_threads"));
         found.most_threads = reinterpret_cast<decltype(most_threads)>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
 #endif
         return found;
@@ -42,7 +40,7 @@ struct OpenMP {
     // spins beside the first.
     static const OpenMP *team(int64_t threads) {
         static const OpenMP found = find();
-        if (!found.parallel || !found.thread || !found.threads || !found.most_threads) return nullptr;
+        if (!found.parallel || !found.thread || !found.most_threads) return nullptr;
         const bool is_main = syscall(SYS_gettid) == getpid();
         return is_main && found.most_threads() >= threads ? &found : nullptr;
     }
