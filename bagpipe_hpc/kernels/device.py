@@ -188,6 +188,9 @@ def open_device(device: torch.device) -> Device:
 
 
 def _set_own_threads(count: int) -> None:
-    """Set how many threads OpenMP gives the calling thread; `torch.set_num_threads` would change MKL's for all."""
+    """Set how many threads OpenMP, where there is one, gives the calling thread.
+
+    `torch.set_num_threads` would also change MKL's number, which is that of all threads.
+    """
     if set_threads := getattr(ctypes.CDLL(None), "omp_set_num_threads", None):
         set_threads(count)

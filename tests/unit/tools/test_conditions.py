@@ -24,14 +24,14 @@ CPU implementer\t: 0x41
 """
 
 
-def test_generations_of_one_name_are_told_apart():
+def test_generations_of_one_name_are_told_apart() -> None:
     assert processor_name(X86) == "AMD EPYC (family 26, model 2)"
 
 
-def test_a_name_without_a_family_stands_alone():
+def test_a_name_without_a_family_stands_alone() -> None:
     assert processor_name("model name\t: POWER9, altivec supported\nmodel\t: 9006-22P\n") == "POWER9, altivec supported"
 
 
-def test_a_processor_without_a_name_has_none():
+def test_a_processor_without_a_name_has_none() -> None:
     assert processor_name(ARM) == ""
     assert processor_name("") == ""
