@@ -32,9 +32,9 @@ from bagpipe_hpc.models.loss import click_loss
 from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.simulation.step_order import StepOrders
-from bagpipe_hpc.step.compute_setup import late_weights_of, model_kernels
+from bagpipe_hpc.step.compute_setup import layer_weights_of, model_kernels
 from bagpipe_hpc.step.dense_step import backward
-from bagpipe_hpc.step.dense_updates import late_order
+from bagpipe_hpc.step.dense_updates import order_of_sums
 from bagpipe_hpc.tools.report import Report
 
 CPU = torch.device("cpu")
@@ -74,11 +74,11 @@ class Moments:
 
 def measure(config: Config, facts: ModelFacts, samples: int, steps: int) -> Moments:
     """Train on one slice of random samples, again and again."""
-    late = late_weights_of(config, CPU, TRAINERS)
-    model = build_model(config.model, facts, model_kernels(config, CPU, late=late))
+    layer_weights = layer_weights_of(config, CPU, TRAINERS, side_by_side=True)
+    model = build_model(config.model, facts, model_kernels(config, CPU, layer_weights=layer_weights))
     groups: Sequence[Sequence[torch.nn.Parameter]] = gradient_groups(model, side_by_side=True)
-    if late:
-        groups = late_order(groups, late, config.train.late_share)
+    if layer_weights:
+        groups = order_of_sums(groups, layer_weights, config.train.share_of_late_weights)
     dense_updates = dense_optimizer(config.optimizer, model.parameters())
     row_updates = build_row_optimizer(config.optimizer, config.rows_rate)
     rng = np.random.default_rng(config.train.seed)
@@ -99,8 +99,8 @@ def measure(config: Config, facts: ModelFacts, samples: int, steps: int) -> Mome
             weight.register_post_accumulate_grad_hook(partial(moments.see, f"dense gradients of group {number}"))  # type: ignore[no-untyped-call]
     for step in range(1, steps + WARM_UP + 1):
         start_s = time.thread_time()
-        if late:
-            late.begin_pass()
+        if layer_weights:
+            layer_weights.begin_pass()
         dense_updates.zero_grad()
         looked_up = cache.look_up(slots, positions).view(samples, SPARSE_FEATURES, -1)
         embeddings = Embeddings.of_stacked(facts.features, looked_up).requiring_gradients()

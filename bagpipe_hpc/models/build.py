@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from bagpipe_hpc.config.doors import MODELS
-from bagpipe_hpc.config.schema import ModelConfig
+from bagpipe_hpc.config.schema import Config, ModelConfig
 from bagpipe_hpc.config.values import chosen_names
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.contract import ModelKernels, TakesKernels
+from bagpipe_hpc.models.dense_optimizer import known_optimizers
 from bagpipe_hpc.models.facts import ModelFacts
 
 _TORCH = str(Path(torch.__file__).parent)
@@ -66,6 +67,23 @@ def _use_autocast(model: nn.Module) -> None:
 def takes_kernels(config: ModelConfig) -> bool:
     """Whether other code can compute the layers of the model that a configuration names."""
     return issubclass(MODELS.implementation(config.name), TakesKernels)
+
+
+def layers_tell(config: ModelConfig) -> bool:
+    """Whether the layers of the model that a configuration names say on CPUs before they read their weights."""
+    return config.precision == "float32" and takes_kernels(config)
+
+
+def updates_by_layers(config: Config) -> bool:
+    """Whether dense weights may be updated layer by layer, when the layers say that they are about to read them.
+
+    So it is if nothing else reads them in a forward pass, as in the models of this package, and if an update needs no
+    gradient but that of its own weight: torch's own optimizers need no other, clipping by the norm of all does, and
+    what a user's optimizer looks at nobody knows.
+    """
+    optimizer = config.optimizer
+    is_known = config.model.name in MODELS.entries and optimizer.dense in known_optimizers()
+    return is_known and layers_tell(config.model) and not optimizer.dense_clip_norm
 
 
 def blaming_model(name: str, what: str) -> AbstractContextManager[None]:

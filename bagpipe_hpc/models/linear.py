@@ -18,7 +18,7 @@ from torch import Tensor
 
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels.output_gradient import FEW_INPUTS, OutputGradientKernel
-from bagpipe_hpc.models.late_weights import LateWeight, LateWeights
+from bagpipe_hpc.models.layer_weights import LateWeight, LayerWeights
 
 LinearLayer = Callable[[Tensor, Tensor, Tensor, bool], Tensor]
 """`(inputs [B, I], weight [O, I], bias [O], relu) -> [B, O]`, differentiable in the first three."""
@@ -81,27 +81,28 @@ def bfloat16_linear(inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool) ->
     return torch_linear(inputs.bfloat16(), weight.bfloat16(), bias.bfloat16(), relu)
 
 
-def onednn_linear(kernel: OutputGradientKernel, late: LateWeights | None = None) -> LinearLayer:
+def onednn_linear(kernel: OutputGradientKernel, layer_weights: LayerWeights | None = None) -> LinearLayer:
     """A linear layer through oneDNN, forward and backward, float32 on the CPU; see `LinearLayer`.
 
     Args:
         kernel: masks and sums gradients.
-        late: puts gradients of weights off; None to compute them at once. Bits are the same.
+        layer_weights: hears which weights are read, and may put gradients of them off; None for nobody. The bits are
+            the same.
     """
-    return _layer(_OneDnn(kernel), late)
+    return _layer(_OneDnn(kernel), layer_weights)
 
 
-def blas_linear(kernel: OutputGradientKernel, late: LateWeights | None = None) -> LinearLayer:
+def blas_linear(kernel: OutputGradientKernel, layer_weights: LayerWeights | None = None) -> LinearLayer:
     """A linear layer through torch's BLAS, forward and backward, float32 on the CPU; arguments as for `onednn_linear`.
 
     Its outputs have the bits of `torch_linear`.
     """
-    return _layer(_Blas(kernel), late)
+    return _layer(_Blas(kernel), layer_weights)
 
 
-def _layer(products: "_Products", late: LateWeights | None) -> LinearLayer:
+def _layer(products: "_Products", layer_weights: LayerWeights | None) -> LinearLayer:
     def linear(inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
-        own = late.use(weight, bias) if late else None
+        own = layer_weights.use(weight, bias) if layer_weights else None
         if not inputs.numel():  # oneDNN has no empty matrices
             return torch_linear(inputs, weight, bias, relu)
         token = own.token if own else None

@@ -13,7 +13,6 @@ from bagpipe_hpc.cluster.core_share import require_cores
 from bagpipe_hpc.cluster.host_memory import free_bytes
 from bagpipe_hpc.cluster.server_memory import Need
 from bagpipe_hpc.config.schema import Config
-from bagpipe_hpc.config.sections.train import LATE
 from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.models.build import build_model
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
@@ -175,7 +174,7 @@ def _dense_bytes(run: Run, trainers: int, slices: int) -> int:
     size = measure_model(config.model, run.model_facts, -(-run.batch_samples // slices))
     state, train = state_numbers(config.optimizer), config.train
     of_step = size.step_bytes
-    if trainers > 1 and train.weight_gradients == LATE:
+    if trainers > 1 and train.share_of_late_weights:
         of_step *= 2  # gradients of all that layers compute are kept
     return of_step + weights_bytes(
         size.weights, state, trainers, deterministic=train.deterministic, sums=train.dense_sums

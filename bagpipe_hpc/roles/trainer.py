@@ -41,9 +41,9 @@ from bagpipe_hpc.run.output_folder import is_own_checkpoint
 from bagpipe_hpc.run.resumed_settings import changes_since
 from bagpipe_hpc.run.watch import watched_rows
 from bagpipe_hpc.step.compute import ComputeParts
-from bagpipe_hpc.step.compute_setup import late_weights_of
+from bagpipe_hpc.step.compute_setup import layer_weights_of
 from bagpipe_hpc.step.dense_replicas import dense_digests
-from bagpipe_hpc.step.dense_updates import DenseUpdates, late_order, reads_by_layers
+from bagpipe_hpc.step.dense_updates import DenseUpdates, may_wait, order_of_sums
 from bagpipe_hpc.step.ready_batch import ReadyBatch
 from bagpipe_hpc.step.row_sharing import RowUpdates
 from bagpipe_hpc.step.slice_reader import GroupReader, NumberReader, SliceReader
@@ -107,9 +107,9 @@ class Trainer:
         self._fill_timeout_s = context.fill_timeout_s
         config = run.config
         device = trainer_device(run, comms)
-        late_weights = late_weights_of(config, device, comms.layout.trainers)
+        layer_weights = layer_weights_of(config, device, comms.layout.trainers, side_by_side=sums.side_by_side)
         self._parts = parts = ComputeParts.of(
-            run, device, need.groups, comms.layout.trainers, late_weights=late_weights
+            run, device, need.groups, comms.layout.trainers, layer_weights=layer_weights
         )
         self._cache_bytes = sum(cache.bytes for cache in parts.caches)
         log.info(
@@ -138,9 +138,9 @@ class Trainer:
             waits = replace(waits, longest_sleep_s=LONGEST_SLEEP_WITH_CORE_S)
         self._rows = open_row_sharing(config, comms, parts, RowUpdates(parts, stats, trace), waits, pace.ring)
         groups: Sequence[Sequence[Parameter]] = gradient_groups(parts.model, side_by_side=sums.side_by_side)
-        if late_weights:
-            groups = late_order(groups, late_weights, config.train.late_share)
-        can_wait = late_weights is not None and reads_by_layers(config, loop)
+        if layer_weights:
+            groups = order_of_sums(groups, layer_weights, config.train.share_of_late_weights)
+        can_wait = layer_weights is not None and may_wait(config, loop)
         dense_reducer = DenseReducer(
             groups,
             sums,

@@ -5,11 +5,9 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import NamedTuple
 
-from bagpipe_hpc.config.doors import MODELS
 from bagpipe_hpc.config.schema import Config
-from bagpipe_hpc.config.sections.train import LATE
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.models.build import takes_kernels
+from bagpipe_hpc.models.build import layers_tell, updates_by_layers
 from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.models.gradient_groups import groups_at_once
 from bagpipe_hpc.models.gradient_order import GradientOrder, gradient_order
@@ -63,7 +61,7 @@ class StepOrder:
 
         Args:
             can_wait: whether the next step waits for each sum when it reads the weights.
-            late_share: of the weights; the gradients of others come as they did (`groups_at_once`).
+            late_share: of the weights, 0 for none; gradients of the others come as they did (`groups_at_once`).
         """
         share = _FORWARD / max(1, self.dense_weights)  # of a weight, each of its three products
         count = groups_at_once([dense.weights for dense in self.sums], late_share)
@@ -132,11 +130,15 @@ class StepOrders:
     @classmethod
     def of(cls, config: Config, facts: ModelFacts) -> "StepOrders":
         """Find them for a run's model, as `gradient_order` does; errors as there."""
-        orders = [StepOrder.of(gradient_order(config.model, facts, side_by_side=way)) for way in (False, True)]
-        if config.train.weight_gradients == LATE and takes_kernels(config.model):
-            can_wait = config.model.name in MODELS.entries and not config.optimizer.dense_clip_norm
-            orders = [order.late(can_wait=can_wait, late_share=config.train.late_share) for order in orders]
-        return cls(*orders)
+        return cls(*(cls._one(config, facts, side_by_side=way) for way in (False, True)))
+
+    @staticmethod
+    def _one(config: Config, facts: ModelFacts, *, side_by_side: bool) -> StepOrder:
+        order = StepOrder.of(gradient_order(config.model, facts, side_by_side=side_by_side))
+        late_share = config.train.share_of_late_weights
+        if not (layers_tell(config.model) and (side_by_side or late_share)):  # as `layer_weights_of`
+            return order
+        return order.late(can_wait=updates_by_layers(config), late_share=late_share)
 
     def on(self, cluster: Cluster) -> StepOrder:
         """The one of a cluster."""

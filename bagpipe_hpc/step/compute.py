@@ -21,7 +21,7 @@ from bagpipe_hpc.models.dense_optimizer import dense_optimizer
 from bagpipe_hpc.models.dense_rate import DenseRate
 from bagpipe_hpc.models.dropout import DropoutMasks
 from bagpipe_hpc.models.gradient_clipping import clip_dense
-from bagpipe_hpc.models.late_weights import LateWeights
+from bagpipe_hpc.models.layer_weights import LayerWeights
 from bagpipe_hpc.planning.slots import CacheSlots
 from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
 from bagpipe_hpc.rows.optimizers.contract import RowOptimizer
@@ -52,7 +52,7 @@ class ComputeParts:
         row_decay: of the weights of rows; None for none.
         rows_clip_norm: `optimizer.rows_clip_norm`.
         dense_clip_norm: `optimizer.dense_clip_norm`.
-        late_weights: whose gradients come last; None where all come at once.
+        layer_weights: hears which weights layers read, and whose gradients come last; None for nobody.
     """
 
     caches: tuple[RowCache, ...]
@@ -68,7 +68,7 @@ class ComputeParts:
     row_decay: RowDecay | None
     rows_clip_norm: float
     dense_clip_norm: float
-    late_weights: LateWeights | None = None
+    layer_weights: LayerWeights | None = None
 
     @classmethod
     def of(
@@ -79,7 +79,7 @@ class ComputeParts:
         slices: int,
         *,
         holds_all_rows: bool = False,
-        late_weights: LateWeights | None = None,
+        layer_weights: LayerWeights | None = None,
     ) -> "ComputeParts":
         """Make the parts, after `start_threads` and with `kernels.linear` settled.
 
@@ -89,7 +89,7 @@ class ComputeParts:
             slots: of the cache of each group of tables.
             slices: of a batch: the number of trainers, or what the reference sums over.
             holds_all_rows: every row has the slot of its number.
-            late_weights: puts gradients of weights off; None for none.
+            layer_weights: hears which weights layers read; None for nobody.
         """
         config = run.config
         is_cpu = device.type == "cpu"
@@ -101,7 +101,8 @@ class ComputeParts:
             RowCache(own.total, group.record, operations, device, holds_all=holds_all_rows, reserved=own.reserved_slots)
             for own, group in zip(slots, run.groups, strict=True)
         )
-        model = build_model(config.model, run.model_facts, model_kernels(config, device, late=late_weights)).to(device)
+        kernels = model_kernels(config, device, layer_weights=layer_weights)
+        model = build_model(config.model, run.model_facts, kernels).to(device)
         optimizer = dense_optimizer(config.optimizer, model.parameters())
         load_dense(run, model, optimizer)
         row_names = tuple(group.tables.row_name for group in run.groups)
@@ -132,7 +133,7 @@ class ComputeParts:
             RowDecay.of(config.optimizer),
             config.optimizer.rows_clip_norm,
             config.optimizer.dense_clip_norm,
-            late_weights,
+            layer_weights,
         )
 
     def begin_pass(self, step: int, samples: NDArray[np.int64]) -> None:

@@ -12,11 +12,11 @@ from bagpipe_hpc.config.sections.train import LATE
 from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.kernels import native, shared_library
 from bagpipe_hpc.kernels.output_gradient import output_gradient_kernel
-from bagpipe_hpc.models.build import takes_kernels
+from bagpipe_hpc.models.build import layers_tell, takes_kernels
 from bagpipe_hpc.models.contract import ModelKernels
 from bagpipe_hpc.models.dense_rate import require_rate_followed
 from bagpipe_hpc.models.interaction import choose_interaction
-from bagpipe_hpc.models.late_weights import LateWeights
+from bagpipe_hpc.models.layer_weights import LayerWeights
 from bagpipe_hpc.models.linear import (
     LinearLayer,
     bfloat16_linear,
@@ -151,7 +151,7 @@ def row_threads(config: Config) -> int:
 
 
 def model_kernels(
-    config: Config, device: torch.device, linear: str = "", late: LateWeights | None = None
+    config: Config, device: torch.device, linear: str = "", layer_weights: LayerWeights | None = None
 ) -> ModelKernels:
     """What computes the layers of a model that takes its kernels from others.
 
@@ -159,7 +159,7 @@ def model_kernels(
         config: of the run.
         device: where they are computed.
         linear: in place of `kernels.linear`; else that is settled (`step/linear_choice.py`).
-        late: puts gradients of weights off, where layers are computed natively; None for none.
+        layer_weights: hears which weights layers read, where they are computed natively; None for nobody.
 
     Raises:
         ConfigError: native code is asked for and was not built or does not load.
@@ -170,22 +170,30 @@ def model_kernels(
         layer = bfloat16_linear
     elif device.type == "cpu":
         make = onednn_linear if (linear or config.kernels.linear) == "onednn" else blas_linear
-        layer = make(output_gradient_kernel(backend), late)
+        layer = make(output_gradient_kernel(backend), layer_weights)
     return ModelKernels(layer, choose_interaction(backend, device))
 
 
-def late_weights_of(config: Config, device: torch.device, trainers: int) -> LateWeights | None:
-    """What puts gradients of weights off, as `train.weight_gradients` says; None where they are computed at once.
+def layer_weights_of(config: Config, device: torch.device, trainers: int, *, side_by_side: bool) -> LayerWeights | None:
+    """What hears from layers before they read their weights, and may put off gradients of these; None for nobody.
 
-    One trainer has nobody who waits for it. Other code than the native layers has one pass for both products: on GPUs,
-    in bfloat16, and of models that compute their layers themselves. That is said.
+    One trainer has nobody to wait for. Layers that say so are native ones alone: on CPUs, in float32, of models that
+    take their layers from others. Elsewhere `train.weight_gradients = late` has no effect, which is said.
+
+    Args:
+        config: of the run.
+        device: where the trainers compute.
+        trainers: their number.
+        side_by_side: whether sums of dense gradients pass side by side (`DenseSums`). Of those that come one after the
+            other the first layers' is the last: unless gradients are late, all are there when the first layer asks.
     """
-    if config.train.weight_gradients != LATE or trainers == 1:
+    if trainers == 1:
         return None
-    name, precision = config.model.name, config.model.precision
-    if device.type == "cpu" and precision == "float32" and takes_kernels(config.model):
-        return LateWeights()
-    log.info("train.weight_gradients = late: without effect on layers of %s on %s in %s", name, device, precision)
+    if device.type == "cpu" and layers_tell(config.model):
+        return LayerWeights() if side_by_side or config.train.share_of_late_weights else None
+    if config.train.weight_gradients == LATE:
+        name, precision = config.model.name, config.model.precision
+        log.info("train.weight_gradients = late: without effect on layers of %s on %s in %s", name, device, precision)
     return None
 
 

@@ -1,13 +1,12 @@
 """When the dense weights of a step are updated: all at its end, or each group before a layer first reads it again.
 
-Sums over the trainers that begin late end late. Where layers say what they are about to read
-(`models/late_weights.py`), a sum is waited for there: the layers below it run meanwhile, and copies of rows come. Late
-gradients come in the order in which layers read their weights (`late_order`), those that come at once in the other one;
-so groups are updated in any order.
+Where layers say what they are about to read (`models/layer_weights.py`), a sum over the trainers is waited for there:
+the layers below it run meanwhile, and copies of rows come. Late gradients come in the order in which layers read their
+weights (`order_of_sums`), those that come at once in the other one; so groups are updated in any order.
 
-Each weight gets the bits that it gets at the end of the step: its update needs its own gradient alone, except where
-gradients are clipped by the norm of all; that is then done at the end. Optimizers of `torch.optim` pass over weights
-without a gradient, so that is how a group is updated on its own.
+Each weight gets the bits that it gets at the end of the step: its update needs its own gradient alone. Where it may
+need others, all weights are updated at the end (`may_wait`). Optimizers of `torch.optim` pass over weights without a
+gradient, so that is how a group is updated on its own.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,38 +14,38 @@ from contextlib import contextmanager
 
 from torch import Tensor, nn
 
-from bagpipe_hpc.config.doors import MODELS
 from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.models.build import updates_by_layers
 from bagpipe_hpc.models.dense_reduction import DenseReducer
 from bagpipe_hpc.models.gradient_groups import groups_at_once
-from bagpipe_hpc.models.late_weights import LateWeights
+from bagpipe_hpc.models.layer_weights import LayerWeights
 from bagpipe_hpc.step.compute import ComputeParts
 from bagpipe_hpc.step.slice_step import Loop, click_training
 from bagpipe_hpc.telemetry.step_stats import StepStats
 from bagpipe_hpc.telemetry.trace import Trace
 
 
-def reads_by_layers(config: Config, loop: Loop) -> bool:
-    """Whether nothing reads dense weights between two steps but layers of the model, in its forward pass.
+def may_wait(config: Config, loop: Loop) -> bool:
+    """Whether updates of dense weights may wait until layers read these (`updates_by_layers`).
 
-    So it is with models of this package and its own loop; what others read nobody knows.
+    The package's own loop leaves the weights alone between two steps; what others read nobody knows.
     """
-    return config.model.name in MODELS.entries and loop is click_training
+    return updates_by_layers(config) and loop is click_training
 
 
-def late_order(
-    groups: Sequence[Sequence[nn.Parameter]], late_weights: LateWeights, share: float
+def order_of_sums(
+    groups: Sequence[Sequence[nn.Parameter]], layer_weights: LayerWeights, late_share: float
 ) -> list[Sequence[nn.Parameter]]:
-    """The groups of a model whose gradients are late, in the order in which these are complete.
+    """The groups of a model in the order in which their gradients are complete, where some of these may be late.
 
     Args:
         groups: of weights that are summed as one, in the order of the backward pass (`gradient_groups`).
-        late_weights: puts gradients off; from now on none of the groups that come at once.
-        share: `train.late_share`.
+        layer_weights: puts gradients off; from now on none of the groups that come at once.
+        late_share: `TrainConfig.share_of_late_weights`.
     """
-    count = groups_at_once([sum(weight.numel() for weight in group) for group in groups], share)
+    count = groups_at_once([sum(weight.numel() for weight in group) for group in groups], late_share)
     at_once, late = groups[:count], groups[count:]
-    late_weights.keep_at_once(weight for group in at_once for weight in group)
+    layer_weights.keep_at_once(weight for group in at_once for weight in group)
     return [*at_once, *reversed(late)]
 
 
@@ -59,8 +58,8 @@ class DenseUpdates:
         groups: of weights that it sums as one, as it has them.
         stats: of the compute thread.
         trace: this rank's timeline.
-        can_wait: whether the weights are read by the model's own layers alone between two steps, so that updates may
-            come when these say so; False: at the end of each step.
+        can_wait: whether updates may come when layers say that they are about to read the weights (`may_wait`); False:
+            at the end of each step.
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class DenseUpdates:
         self._group_of: dict[Tensor, int] = {weight: number for number, group in enumerate(groups) for weight in group}
         self._stats = stats
         self._trace = trace
-        self._can_wait = can_wait and not parts.dense_clip_norm
+        self._can_wait = can_wait
         self._step = 0
         self._left: set[int] = set()
         self._gradients: list[list[Tensor | None]] = []
@@ -90,9 +89,9 @@ class DenseUpdates:
         Args:
             is_last: whether the pass is the last one of a step.
         """
-        late = self._parts.late_weights
+        told = self._parts.layer_weights
         for weight, group in self._group_of.items():
-            if late is None or not late.knows(weight):
+            if told is None or not told.knows(weight):
                 self._update(group)
         self._reducer.begin_pass(is_last=is_last)
 

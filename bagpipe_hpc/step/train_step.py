@@ -2,9 +2,10 @@
 
 Order of events in step x: wait for the rows of x from the servers; forward, in which copies of rows are waited for when
 the model first asks for embeddings, and backward, in which reducing now(x) starts; finish it and later(x - 1); update
-those rows and the private ones; start reducing later(x), which hides behind step x + 1; finish the dense gradients;
-update the dense weights. Where a slice has several micro-batches, each waits for its own rows, goes forward and
-backward, and adds its gradients to those of the ones before; the rest is done once.
+those rows and the private ones; start reducing later(x), which hides behind step x + 1; finish the dense gradients and
+update the dense weights, here or before a layer of step x + 1 reads them (`dense_updates.py`). Where a slice has
+several micro-batches, each waits for its own rows, goes forward and backward, and adds its gradients to those of the
+ones before; the rest is done once.
 """
 
 from collections.abc import Sequence
@@ -81,8 +82,8 @@ class TrainStep:
             self._dense_optimizer.zero_grad()
         self._dense.begin_pass(is_last=batch.is_last)
         self._parts.begin_pass(step, batch.samples(self._slices, self._slice))
-        if late := self._parts.late_weights:
-            late.begin_pass(partial(self._update_early, batch, step), self._dense.before_use)
+        if layer_weights := self._parts.layer_weights:
+            layer_weights.begin_pass(partial(self._update_early, batch, step), self._dense.before_use)
         embeddings = Embeddings.coming(self._features, partial(self._look_up, batch))
         self._row_gradients.begin_pass(batch)
         take = self._row_gradients.take if self._device.computes_at_once else None

@@ -47,7 +47,7 @@ from bagpipe_hpc.step.slice_step import SliceStep
 from bagpipe_hpc.step.train_step import TrainStep
 from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.checkpoints.row_file import SelectedRows
-from tests.end_to_end.late_mutants import FIRST_LAYERS, IN_SMALL_GROUPS, LATE_MUTANTS, NO_LAYERS, sum_in_small_groups
+from tests.end_to_end.late_mutants import AT_ONCE, FIRST_LAYERS, IN_SMALL_GROUPS, LATE_MUTANTS, sum_in_small_groups
 from tests.unit.planning.lookahead import mutants
 
 Patch = Callable[[object, str, object], None]
@@ -490,7 +490,7 @@ BREAKAGES = (
     | ADDITION_MUTANTS
     | ORDER_MUTANTS
     | FAULTS
-    | dict.fromkeys((IN_SMALL_GROUPS, FIRST_LAYERS, NO_LAYERS), sum_in_small_groups)
+    | dict.fromkeys((IN_SMALL_GROUPS, FIRST_LAYERS, AT_ONCE), sum_in_small_groups)
     | {
         SLOW_DISK: write_slowly,
         FEW_SLOTS: have_few_slots,

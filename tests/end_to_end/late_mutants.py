@@ -1,4 +1,4 @@
-"""Gradients of weights that come last (`train.weight_gradients=late`): broken rules, and what breaks nothing."""
+"""Gradients of weights, late or at once, whose sums are waited for by layer: broken rules, and what breaks nothing."""
 
 from collections.abc import Callable
 
@@ -63,7 +63,7 @@ def send_copies_before_solo_rows_are_updated(patch: Patch) -> None:
 
 IN_SMALL_GROUPS = "weights' gradients last, in small groups"
 FIRST_LAYERS = "first layers' gradients last, in small groups"
-NO_LAYERS = "no gradients last, in small groups"
+AT_ONCE = "no gradients last, in small groups"
 LATE_MUTANTS = {
     "weights are read before their sums": read_weights_before_their_sums,
     "rows are updated before all gradients are here": update_before_all_gradients_are_here,

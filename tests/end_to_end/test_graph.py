@@ -47,7 +47,7 @@ POLICIES = {
 }
 WINDOWS = {
     "sgd": ["lookahead.batches=1", "cache.sharing=replicated"],
-    "adagrad, in lanes": ["lookahead.batches=4", "lookahead.group=2", "cache.sharing=home"],
+    "adagrad, in lanes": ["lookahead.batches=4", "lookahead.group=2", "cache.sharing=home", "train.dense_sums=mpi"],
     "adam": ["lookahead.batches=40", "cache.sharing=replicated"],
 }
 

@@ -86,8 +86,8 @@ def test_every_model_with_every_row_optimizer_equals_the_reference(
         ]
 
     train(run_ranks, 1, config_path, runs("references", "train.reference_slices=2", PLAIN), tmp_path)
-    late = f"train.weight_gradients={'late' if chosen is HEART else 'at_once'}"
-    train(run_ranks, 4, config_path, runs("runs", "roles.servers=1", "debug.verify_rows=true", late), tmp_path)
+    by_layers = "train.weight_gradients=late" if chosen is HEART else "train.dense_sums=mpi"  # each waits by layer
+    train(run_ranks, 4, config_path, runs("runs", "roles.servers=1", "debug.verify_rows=true", by_layers), tmp_path)
     for model, optimizer in chosen:
         reference, found = (tmp_path / folder / f"{model}-{optimizer}" for folder in ("references", "runs"))
         assert compare(reference, found).largest() == 0.0, (model, optimizer)

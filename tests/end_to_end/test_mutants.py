@@ -10,7 +10,7 @@ import pytest
 
 from bagpipe_hpc.tools.compare import compare
 from tests.end_to_end.breakages import HOME_MUTANTS, LEAVES_LATE, MICRO_BATCH_MUTANTS, MUTANTS, NOTHING
-from tests.end_to_end.late_mutants import FIRST_LAYERS, IN_SMALL_GROUPS, LATE_MUTANTS, NO_LAYERS
+from tests.end_to_end.late_mutants import AT_ONCE, FIRST_LAYERS, IN_SMALL_GROUPS, LATE_MUTANTS
 from tests.end_to_end.test_equality import DRIVER, train
 from tests.fork_server import forked_rank
 
@@ -24,9 +24,9 @@ IN_TWO = ["policy.name=hotline", "policy.hot_rows=2000", "policy.learning_batche
 SOUND = {"plain": REPLICATED, "verified": [*REPLICATED, VERIFIED], "at home, verified": [*AT_HOME, VERIFIED]}
 SOUND |= {"in two micro-batches": [*IN_TWO, VERIFIED, "train.weight_gradients=late"], LEAVES_LATE: [*AT_HOME, VERIFIED]}
 SOUND |= {"weights' gradients last, verified": [*LATE, VERIFIED], IN_SMALL_GROUPS: LATE}
-SOUND |= {FIRST_LAYERS: [*LATE, "train.late_share=0.5"], NO_LAYERS: [*LATE, "train.late_share=0.0"]}
+SOUND |= {FIRST_LAYERS: [*LATE, "train.late_share=0.5"], AT_ONCE: AT_HOME}
 """Settings of runs in which nothing is broken."""
-CHANGED = {LEAVES_LATE, IN_SMALL_GROUPS, FIRST_LAYERS, NO_LAYERS}
+CHANGED = {LEAVES_LATE, IN_SMALL_GROUPS, FIRST_LAYERS, AT_ONCE}
 """Those in which something is changed all the same."""
 OTHER_SLICES = {"in two micro-batches", *MICRO_BATCH_MUTANTS}
 """Runs with a reference of their own, since trainers have other samples."""

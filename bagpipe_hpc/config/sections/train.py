@@ -125,7 +125,7 @@ class TrainConfig:
     the same. It pays with many trainers whose steps take several milliseconds (docs/simulate.md)."""
     late_share: float = 1.0
     """Which gradients of weights are late with `weight_gradients = late`: those of the first layers, as long as these
-    hold no more than this share of the dense weights; 0 puts none off, and only waits for sums layer by layer."""
+    hold no more than this share of the dense weights."""
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "epochs", "log_every_steps", "reference_slices"):
@@ -166,6 +166,11 @@ class TrainConfig:
         require(0 <= self.late_share <= 1, "train.late_share", self.late_share, "use a share from 0 to 1")
         require_one_of("train.device", self.device, DEVICES)
         require(bool(self.output), "train.output", self.output, "name a folder")
+
+    @property
+    def share_of_late_weights(self) -> float:
+        """Of the dense weights, that those with late gradients are at most."""
+        return self.late_share if self.weight_gradients == LATE else 0.0
 
     def _check_evaluations(self) -> None:
         """See that evaluations can be made and compared as they are asked for."""

@@ -55,20 +55,25 @@ def test_the_first_layers_gradients_alone_may_be_late() -> None:
 @pytest.mark.parametrize(
     ("overrides", "is_late", "waits"),
     [
-        ([], False, False),
+        ([], False, True),
+        (["train.late_share=0.5"], False, True),
+        (["optimizer.dense_clip_norm=1.0"], False, False),
+        (["model.precision=bfloat16", "train.weight_gradients=late"], False, False),
         (["train.weight_gradients=late"], True, True),
         (["train.weight_gradients=late", "train.late_share=0.0"], False, True),
         (["train.weight_gradients=late", "optimizer.dense_clip_norm=1.0"], True, False),
     ],
 )
-def test_the_configuration_says_whether_gradients_are_late(
+def test_the_configuration_says_which_gradients_are_late_and_what_waits_by_layer(
     overrides: list[str], is_late: bool, waits: bool, tmp_path: Path
 ) -> None:
     empty = tmp_path / "empty.toml"
     empty.touch()
     facts = ModelFacts.one_hot(13, 4, 8, 1)
-    order = StepOrders.of(load_config(empty, ["model.embedding_dim=8", *overrides]), facts).by_messages
-    assert (order.is_late, bool(order.waits)) == (is_late, waits)
+    orders = StepOrders.of(load_config(empty, ["model.embedding_dim=8", *overrides]), facts)
+    assert (orders.by_messages.is_late, bool(orders.by_messages.waits)) == (is_late, waits)
+    horovod = orders.by_horovod  # whose last sum is what the first layer waits for, unless gradients are late
+    assert (horovod.is_late, bool(horovod.waits)) == (is_late, waits and is_late)
 
 
 def test_a_model_without_weights_has_nothing_behind_rows() -> None:

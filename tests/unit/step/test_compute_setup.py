@@ -7,13 +7,14 @@ import torch
 from torch import nn
 
 from bagpipe_hpc.config.schema import Config, KernelsConfig, ModelConfig, TrainConfig
+from bagpipe_hpc.config.sections.train import WEIGHT_GRADIENTS
 from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.models.linear import bfloat16_linear, torch_linear
 from bagpipe_hpc.step.compute_setup import (
     check_gpu_memory,
     check_model_settings,
     choose_device,
-    late_weights_of,
+    layer_weights_of,
     model_kernels,
     usable_linear,
 )
@@ -101,19 +102,24 @@ def test_kernels_follow_the_settings() -> None:
     assert model_kernels(Config(model=ModelConfig(precision="bfloat16")), CPU).linear is bfloat16_linear
 
 
-def test_gradients_of_weights_are_late_where_that_helps_and_can_be(caplog: pytest.LogCaptureFixture) -> None:
-    late = Config(train=TrainConfig(weight_gradients="late"))
-    assert late_weights_of(late, CPU, 2) is not None
-    assert late_weights_of(Config(), CPU, 2) is None
-    assert late_weights_of(late, CPU, 1) is None
-    assert not caplog.records
+@pytest.mark.parametrize("when", WEIGHT_GRADIENTS)
+def test_layers_tell_where_that_helps_and_can_be(when: str, caplog: pytest.LogCaptureFixture) -> None:
+    config = Config(train=TrainConfig(weight_gradients=when))
     caplog.set_level("INFO")
-    assert late_weights_of(replace(late, model=ModelConfig(precision="bfloat16")), CPU, 2) is None
-    assert late_weights_of(late, torch.device("cuda"), 2) is None
-    assert late_weights_of(replace(late, model=ModelConfig(name=OWN_LAYERS)), CPU, 2) is None
+    assert layer_weights_of(config, CPU, 2, side_by_side=True) is not None
+    assert (layer_weights_of(config, CPU, 2, side_by_side=False) is not None) == (when == "late")
+    assert layer_weights_of(config, CPU, 1, side_by_side=True) is None
+    assert not caplog.records
+    elsewhere = [
+        (replace(config, model=ModelConfig(precision="bfloat16")), CPU),
+        (config, torch.device("cuda")),
+        (replace(config, model=ModelConfig(name=OWN_LAYERS)), CPU),
+    ]
+    assert [layer_weights_of(own, device, 2, side_by_side=True) for own, device in elsewhere] == [None] * 3
     told = [record.getMessage() for record in caplog.records]
-    assert told == [
-        "train.weight_gradients = late: without effect on layers of dlrm on cpu in bfloat16",
-        "train.weight_gradients = late: without effect on layers of dlrm on cuda in float32",
-        f"train.weight_gradients = late: without effect on layers of {OWN_LAYERS} on cpu in float32",
+    without = "train.weight_gradients = late: without effect on layers of"
+    assert told == (when == "late") * [
+        f"{without} dlrm on cpu in bfloat16",
+        f"{without} dlrm on cuda in float32",
+        f"{without} {OWN_LAYERS} on cpu in float32",
     ]

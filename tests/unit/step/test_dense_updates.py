@@ -10,32 +10,26 @@ from torch import nn
 from bagpipe_hpc.config.schema import Config, ModelConfig, OptimizerConfig
 from bagpipe_hpc.kernels.device import Cpu
 from bagpipe_hpc.kernels.output_gradient import output_gradient_kernel
-from bagpipe_hpc.models.dense_optimizer import dense_optimizer
+from bagpipe_hpc.models.dense_optimizer import dense_optimizer, known_optimizers
 from bagpipe_hpc.models.dense_reduction import DenseReducer
-from bagpipe_hpc.models.late_weights import LateWeights
+from bagpipe_hpc.models.layer_weights import LayerWeights
 from bagpipe_hpc.models.linear import blas_linear
 from bagpipe_hpc.mpi.waiting import Waits
-from bagpipe_hpc.step.dense_updates import DenseUpdates, late_order, reads_by_layers
+from bagpipe_hpc.step.dense_updates import DenseUpdates, may_wait, order_of_sums
 from bagpipe_hpc.step.slice_step import Session, click_training
 from bagpipe_hpc.telemetry.step_stats import StepStats
 from bagpipe_hpc.telemetry.trace import Trace
 from tests.unit.models.test_dense_reduction import TwoAlike, nobody
 
-OPTIMIZERS = {
-    "SGD": {"momentum": 0.9},
-    "Adam": {},
-    "AdamW": {"weight_decay": 0.1},
-    "Adagrad": {},
-    "RMSprop": {"momentum": 0.5},
-    "NAdam": {},
-}
+OPTIMIZERS = {name: {} for name in known_optimizers() if name != "Muon"}  # which is for matrices alone
+OPTIMIZERS |= {"SGD": {"momentum": 0.9}, "AdamW": {"weight_decay": 0.1}, "RMSprop": {"momentum": 0.5}}
 STEPS = 6
 
 
 class Net(nn.Module):
     """Two layers that say what they read, and a scale that says nothing."""
 
-    def __init__(self, late: LateWeights) -> None:
+    def __init__(self, late: LayerWeights) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(3)
         self.layers = nn.ModuleList([nn.Linear(5, 8), nn.Linear(8, 1)])
@@ -53,8 +47,8 @@ class Net(nn.Module):
 class Run:
     """Steps of one trainer of two alike."""
 
-    def __init__(self, *, can_wait: bool, optimizer: str = "SGD", clip_norm: float = 0.0) -> None:
-        self.late = LateWeights()
+    def __init__(self, *, can_wait: bool, optimizer: str = "SGD") -> None:
+        self.late = LayerWeights()
         self.net = Net(self.late)
         first, second = self.net.layers
         groups = [[self.net.scale], [*first.parameters()], [*second.parameters()]]
@@ -63,8 +57,7 @@ class Run:
         self.seen: list[tuple[int, bool]] = []
         self.stepped: list[int] = []
         parts: Any = SimpleNamespace(
-            late_weights=self.late,
-            dense_clip_norm=clip_norm,
+            layer_weights=self.late,
             dense_optimizer=self.optimizer,
             step_dense=self.step_dense,
             update_dense=self.update_dense,
@@ -149,8 +142,8 @@ def test_late_groups_come_in_the_order_of_the_next_pass_behind_the_others(
 ) -> None:
     """Late are the last groups, as long as they have no more than their share; layers of all say what they read."""
     layers = [nn.Parameter(torch.ones(size)) for size in (2, 3, 1, 4)]
-    groups, late = [[layer] for layer in layers], LateWeights()
-    assert late_order(groups, late, share) == [groups[int(number)] for number in expected]
+    groups, late = [[layer] for layer in layers], LayerWeights()
+    assert order_of_sums(groups, late, share) == [groups[int(number)] for number in expected]
     for _ in range(2):
         late.begin_pass()
         are_late = [late.use(layer, nn.Parameter(torch.ones(1))) is not None for layer in layers]
@@ -158,18 +151,22 @@ def test_late_groups_come_in_the_order_of_the_next_pass_behind_the_others(
     assert all(map(late.knows, layers))
 
 
-def test_clipping_by_the_norm_of_all_is_done_at_the_end() -> None:
-    run = Run(can_wait=True, clip_norm=1.0)
-    run.train(1)
-    assert run.stepped == [1]
-    assert run.seen == [(1, True)]
-
-
-def test_other_loops_and_models_read_when_they_like() -> None:
+def test_updates_wait_where_nobody_can_tell_the_difference() -> None:
     def own_loop(session: Session) -> None:
         click_training(session)
 
-    assert reads_by_layers(Config(), click_training)
-    assert not reads_by_layers(Config(), own_loop)
-    other = Config(model=ModelConfig(name=f"{__name__}:Net"))
-    assert not reads_by_layers(other, click_training)
+    assert may_wait(Config(), click_training)
+    assert not may_wait(Config(), own_loop)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Config(model=ModelConfig(name=f"{__name__}:Net")),  # which may read weights in its own way
+        Config(model=ModelConfig(precision="bfloat16")),  # whose layers say nothing
+        Config(optimizer=OptimizerConfig(dense_clip_norm=1.0)),
+        Config(optimizer=OptimizerConfig(dense=f"{__name__}:ByTheNormOfAll")),
+    ],
+)
+def test_updates_do_not_wait_where_somebody_might(other: Config) -> None:
+    assert not may_wait(other, click_training)

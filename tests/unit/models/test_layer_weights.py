@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from bagpipe_hpc.kernels.output_gradient import output_gradient_kernel
-from bagpipe_hpc.models.late_weights import LateWeights
+from bagpipe_hpc.models.layer_weights import LayerWeights
 from bagpipe_hpc.models.linear import LinearLayer, blas_linear, onednn_linear
 
 KERNEL = output_gradient_kernel("auto")
@@ -62,7 +62,7 @@ def equal(found: list[Tensor], expected: list[Tensor]) -> bool:
 @makes
 @pytest.mark.parametrize("recompute", [False, True], ids=["kept", "recomputed"])
 def test_bits_are_the_same_and_rows_come_first(make: Make, recompute: bool) -> None:
-    net, late = Net(), LateWeights()
+    net, late = Net(), LayerWeights()
     expected = net.gradients(make(KERNEL))
     assert net.order[:2] == ["weight 4", "weight 3"]
     linear, between = make(KERNEL, late), []
@@ -78,7 +78,7 @@ def test_bits_are_the_same_and_rows_come_first(make: Make, recompute: bool) -> N
 @makes
 def test_a_pass_for_other_gradients_leaves_nothing(make: Make) -> None:
     """A loop may ask for the gradient of the embeddings alone, before it calls `backward`."""
-    net, late = Net(), LateWeights()
+    net, late = Net(), LayerWeights()
     expected, linear = net.gradients(make(KERNEL)), make(KERNEL, late)
     late.begin_pass()
     net.forward(linear)
@@ -89,7 +89,7 @@ def test_a_pass_for_other_gradients_leaves_nothing(make: Make) -> None:
 
 def test_gradients_are_added_up_over_passes() -> None:
     """Micro-batches: each has a pass of its own."""
-    net, late = Net(), LateWeights()
+    net, late = Net(), LayerWeights()
     linear = blas_linear(KERNEL, late)
     twice = [2 * gradient for gradient in net.gradients(blas_linear(KERNEL))]
     late.begin_pass()
@@ -100,7 +100,7 @@ def test_gradients_are_added_up_over_passes() -> None:
 
 
 def test_a_frozen_weight_has_no_gradient() -> None:
-    net, late = Net(), LateWeights()
+    net, late = Net(), LayerWeights()
     net.weights[3].requires_grad_(False)
     linear = blas_linear(KERNEL, late)
     for _ in range(2):
@@ -112,7 +112,7 @@ def test_a_frozen_weight_has_no_gradient() -> None:
 
 def test_a_loss_of_the_weights_themselves_is_added() -> None:
     """A weight may have other users than its layer."""
-    net, late = Net(), LateWeights()
+    net, late = Net(), LayerWeights()
 
     def gradient(linear: LinearLayer) -> Tensor:
         net.weights[2].grad = None
@@ -127,7 +127,7 @@ def test_a_loss_of_the_weights_themselves_is_added() -> None:
 
 
 def test_layers_say_what_they_read() -> None:
-    net, late = Net(), LateWeights()
+    net, late = Net(), LayerWeights()
     linear, read = blas_linear(KERNEL, late), []
     assert not late.knows(net.weights[0])
     late.begin_pass(before_use=read.append)
@@ -142,7 +142,7 @@ def test_layers_say_what_they_read() -> None:
 
 def test_a_pass_leaves_no_memory() -> None:
     """A node that kept its own result would never be freed."""
-    net, late = Net(), LateWeights()
+    net, late = Net(), LayerWeights()
     linear = blas_linear(KERNEL, late)
     late.begin_pass()
     net.gradients(linear)

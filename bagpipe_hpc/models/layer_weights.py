@@ -1,9 +1,12 @@
-"""Gradients of weights that a backward pass computes last: what other trainers wait for comes before them.
+"""What layers say of their weights: that they are about to read them, and that a gradient of one may come last.
 
-The backward pass of a linear layer has two products. On the gradient of its inputs all layers below it wait, and in the
-end the embeddings, whose gradients other trainers wait for; on the gradient of its weights nothing waits but their sum
-over the trainers (Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, section 2, call them B and W). So the
-second products are put off until none of the first is left, and gradients of rows travel behind them.
+**Before they read them**: what has to be done until then waits no longer (`step/dense_updates.py`).
+
+**Gradients that come last.** The backward pass of a linear layer has two products. On the gradient of its inputs all
+layers below it wait, and in the end the embeddings, whose gradients other trainers wait for; on the gradient of its
+weights nothing waits but their sum over the trainers (Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, section
+2, call them B and W). So the second products may be put off until none of the first is left, and gradients of rows
+travel behind them.
 
 Autograd does it, with the same bits: of all nodes that are ready its engine takes the one that was made last
 (torch/csrc/autograd/engine.cpp, `CompareNodeTaskTime`). A node for each weight, made before the forward pass, comes
@@ -25,8 +28,8 @@ def _nothing(*_: object) -> None:
     pass
 
 
-class LateWeights:
-    """The weights of a model whose gradients come last, and what happens when a layer reads them.
+class LayerWeights:
+    """The weights of a model's layers: what happens before they are read, and whose gradients come last.
 
     They are found on the way: a weight that a layer has used has late gradients from the next pass on, unless it is to
     have them at once.
@@ -81,7 +84,7 @@ class LateWeight:
 
     Args:
         weight: a leaf that requires gradients.
-        between: as for `LateWeights.begin_pass`.
+        between: as for `LayerWeights.begin_pass`.
 
     Attributes:
         token: a scalar; what depends on it leaves products, and gives it the gradient 1 for each.
@@ -101,7 +104,7 @@ class _Left:
     """Products that were put off. The token's node keeps it, so it must not keep the token: memory would never be free.
 
     Args:
-        between: as for `LateWeights.begin_pass`.
+        between: as for `LayerWeights.begin_pass`.
     """
 
     def __init__(self, between: Callable[[], object]) -> None:
