@@ -50,11 +50,8 @@ BAGPIPE_EXPORT int64_t first_row_not_finite(const float *const *tables, const in
     for (int64_t part = 0; part < parts; ++part) bytes += count * widths[part] * 4;
     std::atomic<int64_t> found{count};
     for_pieces(count, worth_threads(bytes, threads), [&](int64_t first, int64_t last) {
-        for (int64_t part = 0; part < parts; ++part) {
-            const int64_t row = first_row(tables[part], widths[part], slots, first, last, count);
-            for (int64_t before = found; row < before && !found.compare_exchange_weak(before, row);) {
-            }
-        }
+        for (int64_t part = 0; part < parts; ++part)
+            lower_to(found, first_row(tables[part], widths[part], slots, first, last, count));
     });
     return found;
 }

@@ -46,6 +46,14 @@ struct OpenMP {
     }
 };
 
+// Lowers what several threads lower to the least of their values; `Atomic` is a std::atomic of whole numbers.
+template <class Atomic>
+void lower_to(Atomic &least, int64_t value) {
+    int64_t before = least;
+    while (value < before && !least.compare_exchange_weak(before, value)) {
+    }
+}
+
 // Which thread takes which piece of a loop. Each has a share of its own and takes that first: in one loop after the other
 // over the same data a core meets lines that are in its cache. Then it takes what is left of others' shares: none waits
 // long for a thread that began late, or whose core another process took.

@@ -24,7 +24,7 @@ def loops(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("threads", ["threads", "no thread starts"])
-def test_each_place_of_a_loop_is_visited_once(loops: Path, threads: str) -> None:
+def test_each_place_of_a_loop_is_visited_once_and_the_least_of_values_kept(loops: Path, threads: str) -> None:
     arguments = [] if threads == "threads" else [threads]
     ended = subprocess.run([loops, *arguments], capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stdout) == (0, "")
