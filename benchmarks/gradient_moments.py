@@ -78,7 +78,7 @@ def measure(config: Config, facts: ModelFacts, samples: int, steps: int) -> Mome
     model = build_model(config.model, facts, model_kernels(config, CPU, layer_weights=layer_weights))
     groups: Sequence[Sequence[torch.nn.Parameter]] = gradient_groups(model, side_by_side=True)
     if layer_weights:
-        groups = order_of_sums(groups, layer_weights, config.train.share_of_late_weights)
+        groups = order_of_sums(groups, layer_weights, config.train)
     dense_updates = dense_optimizer(config.optimizer, model.parameters())
     row_updates = build_row_optimizer(config.optimizer, config.rows_rate)
     rng = np.random.default_rng(config.train.seed)

@@ -31,20 +31,26 @@ def _nothing(*_: object) -> None:
 class LayerWeights:
     """The weights of a model's layers: what happens before they are read, and whose gradients come last.
 
-    They are found on the way: a weight that a layer has used has late gradients from the next pass on, unless it is to
-    have them at once.
+    Which of them layers read is found on the way: a weight that a layer has used has late gradients from the next pass
+    on, unless it is to have them at once.
     """
 
     def __init__(self) -> None:
-        self._used: dict[Tensor, None] = {}
-        self._weights: dict[Tensor, None] = {}
+        self._trained: frozenset[Tensor] = frozenset()
         self._at_once: frozenset[Tensor] = frozenset()
+        self._used: set[Tensor] = set()
+        self._late: dict[Tensor, None] = {}
         self._of_pass: dict[Tensor, LateWeight] = {}
         self._before_use: Callable[[Tensor], object] = _nothing
 
-    def keep_at_once(self, weights: Iterable[Tensor]) -> None:
-        """Put the gradients of these weights off no more; their layers still say before they read them."""
-        self._at_once = frozenset(weights)
+    def expect(self, trained: Iterable[Tensor], at_once: Iterable[Tensor] = ()) -> None:
+        """Say once which weights there are. What else layers read is let go: it may be another tensor in each pass.
+
+        Args:
+            trained: the weights and biases that get gradients.
+            at_once: those of them whose gradients are not put off.
+        """
+        self._trained, self._at_once = frozenset(trained), frozenset(at_once)
 
     def begin_pass(
         self, between: Callable[[], object] = _nothing, before_use: Callable[[Tensor], object] = _nothing
@@ -57,7 +63,7 @@ class LayerWeights:
         """
         self._before_use = before_use
         # What is made last comes first, and the first layers are needed first in the next step.
-        self._of_pass = {weight: LateWeight(weight, between) for weight in reversed(self._weights)}
+        self._of_pass = {weight: LateWeight(weight, between) for weight in reversed(self._late)}
 
     def use(self, weight: Tensor, bias: Tensor) -> "LateWeight | None":
         """A layer is about to read its weight and its bias.
@@ -66,12 +72,12 @@ class LayerWeights:
             Where it leaves the product for the weight's gradient; None if it computes it at once.
         """
         for parameter in (weight, bias):
-            self._before_use(parameter)
-            self._used.setdefault(parameter)
-        is_late = weight.is_leaf and weight.requires_grad and weight not in self._at_once
-        if not (is_late and torch.is_grad_enabled()):
+            if parameter in self._trained:
+                self._before_use(parameter)
+                self._used.add(parameter)
+        if weight not in self._trained or weight in self._at_once or not torch.is_grad_enabled():
             return None
-        self._weights.setdefault(weight)
+        self._late.setdefault(weight)
         return self._of_pass.get(weight)
 
     def knows(self, parameter: Tensor) -> bool:

@@ -139,7 +139,7 @@ class Trainer:
         self._rows = open_row_sharing(config, comms, parts, RowUpdates(parts, stats, trace), waits, pace.ring)
         groups: Sequence[Sequence[Parameter]] = gradient_groups(parts.model, side_by_side=sums.side_by_side)
         if layer_weights:
-            groups = order_of_sums(groups, layer_weights, config.train.share_of_late_weights)
+            groups = order_of_sums(groups, layer_weights, config.train)
         can_wait = layer_weights is not None and may_wait(config, loop)
         dense_reducer = DenseReducer(
             groups,
@@ -377,7 +377,9 @@ class Trainer:
             self._receiver.give_word(Word(not ends, log_loss))
 
     def _report(self, step: int, epoch: int) -> None:
-        """Tell of the steps since the last report, unless one of them has diverged."""
+        """Tell of the steps since the last report, unless one of them has diverged, of which all updates are made."""
+        with self._step.stats.timed("total_s"):
+            self._step.settle()
         loss = self._step.take_loss()
         self._divergence.require_finite()
         self._reports.progress(step, epoch, loss, self._parts.rates(step))

@@ -136,7 +136,8 @@ class StepOrders:
     def _one(config: Config, facts: ModelFacts, *, side_by_side: bool) -> StepOrder:
         order = StepOrder.of(gradient_order(config.model, facts, side_by_side=side_by_side))
         late_share = config.train.share_of_late_weights
-        if not (layers_tell(config.model) and (side_by_side or late_share)):  # as `layer_weights_of`
+        tells = config.train.device != "cuda" and layers_tell(config.model)
+        if not (tells and (side_by_side or late_share)):  # as `layer_weights_of`
             return order
         return order.late(can_wait=updates_by_layers(config), late_share=late_share)
 

@@ -11,10 +11,11 @@ gradient, so that is how a group is updated on its own.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 
 from torch import Tensor, nn
 
-from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.config.schema import Config, TrainConfig
 from bagpipe_hpc.models.build import updates_by_layers
 from bagpipe_hpc.models.dense_reduction import DenseReducer
 from bagpipe_hpc.models.gradient_groups import groups_at_once
@@ -34,18 +35,18 @@ def may_wait(config: Config, loop: Loop) -> bool:
 
 
 def order_of_sums(
-    groups: Sequence[Sequence[nn.Parameter]], layer_weights: LayerWeights, late_share: float
+    groups: Sequence[Sequence[nn.Parameter]], layer_weights: LayerWeights, train: TrainConfig
 ) -> list[Sequence[nn.Parameter]]:
     """The groups of a model in the order in which their gradients are complete, where some of these may be late.
 
     Args:
         groups: of weights that are summed as one, in the order of the backward pass (`gradient_groups`).
-        layer_weights: puts gradients off; from now on none of the groups that come at once.
-        late_share: `TrainConfig.share_of_late_weights`.
+        layer_weights: hears from layers; learns which weights there are, and which of them have no late gradients.
+        train: says how many are late.
     """
-    count = groups_at_once([sum(weight.numel() for weight in group) for group in groups], late_share)
+    count = groups_at_once([sum(weight.numel() for weight in group) for group in groups], train.share_of_late_weights)
     at_once, late = groups[:count], groups[count:]
-    layer_weights.keep_at_once(weight for group in at_once for weight in group)
+    layer_weights.expect(chain.from_iterable(groups), chain.from_iterable(at_once))
     return [*at_once, *reversed(late)]
 
 

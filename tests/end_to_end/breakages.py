@@ -38,6 +38,7 @@ from bagpipe_hpc.roles.row_traffic import Based, FetchedRows, RowTraffic
 from bagpipe_hpc.rows.updated import UpdatedRows
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step import dense_step, row_gradients
+from bagpipe_hpc.step.compute import ComputeParts
 from bagpipe_hpc.step.home_rows import HomeRows
 from bagpipe_hpc.step.home_sums import HomeSums
 from bagpipe_hpc.step.ready_batch import ReadyBatch
@@ -47,7 +48,14 @@ from bagpipe_hpc.step.slice_step import SliceStep
 from bagpipe_hpc.step.train_step import TrainStep
 from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.checkpoints.row_file import SelectedRows
-from tests.end_to_end.late_mutants import AT_ONCE, FIRST_LAYERS, IN_SMALL_GROUPS, LATE_MUTANTS, sum_in_small_groups
+from tests.end_to_end.late_mutants import (
+    AT_ONCE,
+    CLIPPED,
+    FIRST_LAYERS,
+    IN_SMALL_GROUPS,
+    LATE_MUTANTS,
+    sum_in_small_groups,
+)
 from tests.unit.planning.lookahead import mutants
 
 Patch = Callable[[object, str, object], None]
@@ -351,6 +359,18 @@ def drift_in_the_second_trainer(patch: Patch) -> None:
         patch(TrainStep, "finish", drifting)
 
 
+def make_a_weight_infinite(patch: Patch) -> None:
+    """The update of step 3 makes a bias of the last layer infinite."""
+    step_dense = ComputeParts.step_dense
+
+    def overflowing(self: ComputeParts, step: int) -> None:
+        step_dense(self, step)
+        if step == 3:
+            list(self.model.parameters())[-1].detach().fill_(torch.inf)
+
+    patch(ComputeParts, "step_dense", overflowing)
+
+
 def have_few_slots(patch: Patch) -> None:
     """The cache has the least part of the slots, in twentieths, with which the run can still be planned.
 
@@ -474,6 +494,7 @@ FAULTS: dict[str, Breakage] = {
     "trainer falls silent": stop_the_last_trainer(5, lambda: float(os.environ["TEST_SILENCE_S"])),
     "trainer stands still": stop_the_last_trainer(10, lambda: 3600.0),
     "dense weights drift": drift_in_the_second_trainer,
+    "a dense weight is infinite": make_a_weight_infinite,
 }
 NOTHING = "nothing"
 SLOW_DISK = "slow disk"
@@ -490,7 +511,7 @@ BREAKAGES = (
     | ADDITION_MUTANTS
     | ORDER_MUTANTS
     | FAULTS
-    | dict.fromkeys((IN_SMALL_GROUPS, FIRST_LAYERS, AT_ONCE), sum_in_small_groups)
+    | dict.fromkeys((IN_SMALL_GROUPS, FIRST_LAYERS, AT_ONCE, CLIPPED), sum_in_small_groups)
     | {
         SLOW_DISK: write_slowly,
         FEW_SLOTS: have_few_slots,

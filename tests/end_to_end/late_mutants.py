@@ -22,6 +22,7 @@ def sum_in_small_groups(patch: Patch) -> None:
 
 def read_weights_before_their_sums(patch: Patch) -> None:
     """A layer reads its weights as they are, whatever is still on its way."""
+    sum_in_small_groups(patch)
     patch(DenseUpdates, "before_use", lambda *_: None)
 
 
@@ -63,9 +64,10 @@ def send_copies_before_solo_rows_are_updated(patch: Patch) -> None:
 
 IN_SMALL_GROUPS = "weights' gradients last, in small groups"
 FIRST_LAYERS = "first layers' gradients last, in small groups"
-AT_ONCE = "no gradients last, in small groups"
+AT_ONCE, CLIPPED = "no gradients last, in small groups", "clipped, in small groups"
+READ_TOO_SOON = "weights are read before their sums"
 LATE_MUTANTS = {
-    "weights are read before their sums": read_weights_before_their_sums,
+    READ_TOO_SOON: read_weights_before_their_sums,
     "rows are updated before all gradients are here": update_before_all_gradients_are_here,
     "copies leave before solo rows are updated": send_copies_before_solo_rows_are_updated,
 }

@@ -52,6 +52,20 @@ def test_a_model_that_diverges_ends_the_run_by_name(
         assert all(torch.isfinite(weight).all() for weight in checkpoint.read_dense()[0].values())
 
 
+def test_a_step_that_has_diverged_is_not_reported(config_path: Path, run_ranks: RunRanks, tmp_path: Path) -> None:
+    """Nor where weights are updated layer by layer in the step behind it."""
+    output = tmp_path / "out"
+    settings = ["train.dense_sums=mpi", "train.log_every_steps=1", "train.max_steps=6", "roles.servers=1"]
+    runs = tmp_path / "runs.json"
+    runs.write_text(json.dumps([[*settings, f"train.output={output}"]]))
+    broken = "a dense weight is infinite"
+    finished = run_ranks(4, *forked_rank(DRIVER), config_path, runs, "--break", broken, timeout_s=90)
+    assert finished.returncode == 1, finished.stderr
+    assert re.search(r"diverged in step 3: layer top\.\d+\.bias is not finite after its update", finished.stderr)
+    told = map(json.loads, (output / "metrics.jsonl").read_text().splitlines())
+    assert [event["step"] for event in told if event["event"] == "progress"] == [1, 2]
+
+
 def test_a_trainer_whose_dense_weights_drift_is_named(config_path: Path, run_ranks: RunRanks, tmp_path: Path) -> None:
     """Three trainers, one of which changes a bit: no checkpoint of it is written."""
     runs = tmp_path / "runs.json"

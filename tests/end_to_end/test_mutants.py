@@ -10,7 +10,7 @@ import pytest
 
 from bagpipe_hpc.tools.compare import compare
 from tests.end_to_end.breakages import HOME_MUTANTS, LEAVES_LATE, MICRO_BATCH_MUTANTS, MUTANTS, NOTHING
-from tests.end_to_end.late_mutants import AT_ONCE, FIRST_LAYERS, IN_SMALL_GROUPS, LATE_MUTANTS
+from tests.end_to_end.late_mutants import AT_ONCE, CLIPPED, FIRST_LAYERS, IN_SMALL_GROUPS, LATE_MUTANTS, READ_TOO_SOON
 from tests.end_to_end.test_equality import DRIVER, train
 from tests.fork_server import forked_rank
 
@@ -19,17 +19,18 @@ RUN += ["train.epochs=1", "rows_rate.warmup_steps=20", "optimizer.rows_weight_de
 AT_HOME, REPLICATED = ["cache.sharing=home"], ["cache.sharing=replicated"]
 LATE = [*AT_HOME, "train.weight_gradients=late"]
 VERIFIED = "debug.verify_rows=true"
+BY_NORM = "optimizer.dense_clip_norm=0.05"
 IN_TWO = ["policy.name=hotline", "policy.hot_rows=2000", "policy.learning_batches=2", "policy.refresh_batches=4"]
 """Most samples touch hot rows alone, so slices have two micro-batches."""
 SOUND = {"plain": REPLICATED, "verified": [*REPLICATED, VERIFIED], "at home, verified": [*AT_HOME, VERIFIED]}
 SOUND |= {"in two micro-batches": [*IN_TWO, VERIFIED, "train.weight_gradients=late"], LEAVES_LATE: [*AT_HOME, VERIFIED]}
 SOUND |= {"weights' gradients last, verified": [*LATE, VERIFIED], IN_SMALL_GROUPS: LATE}
-SOUND |= {FIRST_LAYERS: [*LATE, "train.late_share=0.5"], AT_ONCE: AT_HOME}
+SOUND |= {FIRST_LAYERS: [*LATE, "train.late_share=0.5"], AT_ONCE: AT_HOME, CLIPPED: [*AT_HOME, BY_NORM]}
 """Settings of runs in which nothing is broken."""
-CHANGED = {LEAVES_LATE, IN_SMALL_GROUPS, FIRST_LAYERS, AT_ONCE}
+CHANGED = {LEAVES_LATE, IN_SMALL_GROUPS, FIRST_LAYERS, AT_ONCE, CLIPPED}
 """Those in which something is changed all the same."""
-OTHER_SLICES = {"in two micro-batches", *MICRO_BATCH_MUTANTS}
-"""Runs with a reference of their own, since trainers have other samples."""
+REFERENCES = dict.fromkeys(("in two micro-batches", *MICRO_BATCH_MUTANTS), "in two") | {CLIPPED: "clipped"}
+"""Of runs with a reference of their own: trainers have other samples, or gradients are clipped."""
 
 RunRanks = Callable[..., CompletedProcess[str]]
 
@@ -40,11 +41,11 @@ def reference(short_config: Path, tmp_path_factory: pytest.TempPathFactory) -> C
     from tests.ranks import run_ranks
 
     folder = tmp_path_factory.mktemp("reference")
-    outputs = folder / "plain", folder / "in two"
-    settings = zip(outputs, ([], IN_TWO), strict=True)
-    runs = [[*RUN, *more, f"train.output={output}", "train.reference_slices=2"] for output, more in settings]
+    settings = {"plain": [], "in two": IN_TWO, "clipped": [BY_NORM]}
+    outputs = {kind: folder / kind for kind in settings}
+    runs = [[*RUN, *settings[kind], f"train.output={outputs[kind]}", "train.reference_slices=2"] for kind in settings]
     train(run_ranks, 1, short_config, runs, folder)
-    return lambda name: outputs[name in OTHER_SLICES]
+    return lambda name: outputs[REFERENCES.get(name, "plain")]
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +58,9 @@ def ended_runs(short_config: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
     folder = tmp_path_factory.mktemp("mutants")
     settings = SOUND | dict.fromkeys(HOME_MUTANTS, AT_HOME) | dict.fromkeys(MUTANTS, REPLICATED)
-    settings |= dict.fromkeys(MICRO_BATCH_MUTANTS, IN_TWO) | dict.fromkeys(LATE_MUTANTS, LATE)
+    settings |= (
+        dict.fromkeys(MICRO_BATCH_MUTANTS, IN_TWO) | dict.fromkeys(LATE_MUTANTS, LATE) | {READ_TOO_SOON: AT_HOME}
+    )
     outputs = {name: folder / f"out-{number}" for number, name in enumerate(settings)}
     ended: dict[str, tuple[Path, str]] = {}
     while left := [name for name in settings if name not in ended]:

@@ -55,6 +55,12 @@ class Net:
         return [leaf.grad.clone() for leaf in leaves if leaf.grad is not None]
 
 
+def heard_net() -> tuple[Net, LayerWeights]:
+    net, layer_weights = Net(), LayerWeights()
+    layer_weights.expect([*net.weights, *net.biases])
+    return net, layer_weights
+
+
 def equal(found: list[Tensor], expected: list[Tensor]) -> bool:
     return len(found) == len(expected) and all(map(torch.equal, found, expected))
 
@@ -62,7 +68,7 @@ def equal(found: list[Tensor], expected: list[Tensor]) -> bool:
 @makes
 @pytest.mark.parametrize("recompute", [False, True], ids=["kept", "recomputed"])
 def test_bits_are_the_same_and_rows_come_first(make: Make, recompute: bool) -> None:
-    net, late = Net(), LayerWeights()
+    net, late = heard_net()
     expected = net.gradients(make(KERNEL))
     assert net.order[:2] == ["weight 4", "weight 3"]
     linear, between = make(KERNEL, late), []
@@ -78,7 +84,7 @@ def test_bits_are_the_same_and_rows_come_first(make: Make, recompute: bool) -> N
 @makes
 def test_a_pass_for_other_gradients_leaves_nothing(make: Make) -> None:
     """A loop may ask for the gradient of the embeddings alone, before it calls `backward`."""
-    net, late = Net(), LayerWeights()
+    net, late = heard_net()
     expected, linear = net.gradients(make(KERNEL)), make(KERNEL, late)
     late.begin_pass()
     net.forward(linear)
@@ -89,7 +95,7 @@ def test_a_pass_for_other_gradients_leaves_nothing(make: Make) -> None:
 
 def test_gradients_are_added_up_over_passes() -> None:
     """Micro-batches: each has a pass of its own."""
-    net, late = Net(), LayerWeights()
+    net, late = heard_net()
     linear = blas_linear(KERNEL, late)
     twice = [2 * gradient for gradient in net.gradients(blas_linear(KERNEL))]
     late.begin_pass()
@@ -100,8 +106,9 @@ def test_gradients_are_added_up_over_passes() -> None:
 
 
 def test_a_frozen_weight_has_no_gradient() -> None:
-    net, late = Net(), LayerWeights()
+    net, late = heard_net()
     net.weights[3].requires_grad_(False)
+    late.expect({*net.weights, *net.biases} - {net.weights[3]})
     linear = blas_linear(KERNEL, late)
     for _ in range(2):
         late.begin_pass()
@@ -112,7 +119,7 @@ def test_a_frozen_weight_has_no_gradient() -> None:
 
 def test_a_loss_of_the_weights_themselves_is_added() -> None:
     """A weight may have other users than its layer."""
-    net, late = Net(), LayerWeights()
+    net, late = heard_net()
 
     def gradient(linear: LinearLayer) -> Tensor:
         net.weights[2].grad = None
@@ -127,7 +134,7 @@ def test_a_loss_of_the_weights_themselves_is_added() -> None:
 
 
 def test_layers_say_what_they_read() -> None:
-    net, late = Net(), LayerWeights()
+    net, late = heard_net()
     linear, read = blas_linear(KERNEL, late), []
     assert not late.knows(net.weights[0])
     late.begin_pass(before_use=read.append)
@@ -142,7 +149,7 @@ def test_layers_say_what_they_read() -> None:
 
 def test_a_pass_leaves_no_memory() -> None:
     """A node that kept its own result would never be freed."""
-    net, late = Net(), LayerWeights()
+    net, late = heard_net()
     linear = blas_linear(KERNEL, late)
     late.begin_pass()
     net.gradients(linear)
@@ -155,3 +162,27 @@ def test_a_pass_leaves_no_memory() -> None:
     assert token() is not None
     late.begin_pass()
     assert token() is None
+
+
+def test_what_is_not_trained_is_let_go() -> None:
+    """A layer may read another tensor in each pass: zeros in the place of a bias, a weight that is computed."""
+    net, layer_weights = heard_net()
+    read: list[Tensor] = []
+    layer_weights.begin_pass(before_use=read.append)
+    computed, zeros = net.weights[0] * 2, torch.zeros(32)
+    assert layer_weights.use(computed, zeros) is None
+    assert read == []
+    assert not layer_weights.knows(computed)
+    other = weakref.ref(zeros)
+    del zeros
+    assert other() is None
+
+
+def test_some_gradients_are_not_put_off() -> None:
+    net, layer_weights = heard_net()
+    layer_weights.expect(net.weights, at_once=net.weights[:1])
+    for _ in range(2):
+        layer_weights.begin_pass()
+        are_late = [layer_weights.use(weight, net.biases[0]) is not None for weight in net.weights[:2]]
+    assert are_late == [False, True]
+    assert layer_weights.knows(net.weights[0])

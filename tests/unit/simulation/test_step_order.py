@@ -59,6 +59,7 @@ def test_the_first_layers_gradients_alone_may_be_late() -> None:
         (["train.late_share=0.5"], False, True),
         (["optimizer.dense_clip_norm=1.0"], False, False),
         (["model.precision=bfloat16", "train.weight_gradients=late"], False, False),
+        (["train.device=cuda", "train.weight_gradients=late"], False, False),
         (["train.weight_gradients=late"], True, True),
         (["train.weight_gradients=late", "train.late_share=0.0"], False, True),
         (["train.weight_gradients=late", "optimizer.dense_clip_norm=1.0"], True, False),

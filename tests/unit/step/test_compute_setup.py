@@ -108,6 +108,8 @@ def test_layers_tell_where_that_helps_and_can_be(when: str, caplog: pytest.LogCa
     caplog.set_level("INFO")
     assert layer_weights_of(config, CPU, 2, side_by_side=True) is not None
     assert (layer_weights_of(config, CPU, 2, side_by_side=False) is not None) == (when == "late")
+    none_late = replace(config, train=replace(config.train, late_share=0.0))
+    assert layer_weights_of(none_late, CPU, 2, side_by_side=False) is None
     assert layer_weights_of(config, CPU, 1, side_by_side=True) is None
     assert not caplog.records
     elsewhere = [

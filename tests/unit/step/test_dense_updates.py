@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from bagpipe_hpc.config.schema import Config, ModelConfig, OptimizerConfig
+from bagpipe_hpc.config.schema import Config, ModelConfig, OptimizerConfig, TrainConfig
 from bagpipe_hpc.kernels.device import Cpu
 from bagpipe_hpc.kernels.output_gradient import output_gradient_kernel
+from bagpipe_hpc.models.contract import ModelKernels
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer, known_optimizers
 from bagpipe_hpc.models.dense_reduction import DenseReducer
 from bagpipe_hpc.models.layer_weights import LayerWeights
@@ -44,6 +45,13 @@ class Net(nn.Module):
         return self.linear(hidden, second.weight, second.bias, False)
 
 
+class OwnNet(nn.Module):
+    """Takes its layers from others, and reads a weight besides."""
+
+    def use_kernels(self, kernels: ModelKernels) -> None:
+        """As `TakesKernels` has it."""
+
+
 class Run:
     """Steps of one trainer of two alike."""
 
@@ -52,6 +60,7 @@ class Run:
         self.net = Net(self.late)
         first, second = self.net.layers
         groups = [[self.net.scale], [*first.parameters()], [*second.parameters()]]
+        order_of_sums(groups, self.late, TrainConfig())
         config = OptimizerConfig(dense=optimizer, dense_lr=1e-3, dense_options=OPTIMIZERS[optimizer])
         self.optimizer = dense_optimizer(config, self.net.parameters())
         self.seen: list[tuple[int, bool]] = []
@@ -143,7 +152,9 @@ def test_late_groups_come_in_the_order_of_the_next_pass_behind_the_others(
     """Late are the last groups, as long as they have no more than their share; layers of all say what they read."""
     layers = [nn.Parameter(torch.ones(size)) for size in (2, 3, 1, 4)]
     groups, late = [[layer] for layer in layers], LayerWeights()
-    assert order_of_sums(groups, late, share) == [groups[int(number)] for number in expected]
+    assert order_of_sums(groups, late, TrainConfig(weight_gradients="late", late_share=share)) == [
+        groups[int(number)] for number in expected
+    ]
     for _ in range(2):
         late.begin_pass()
         are_late = [late.use(layer, nn.Parameter(torch.ones(1))) is not None for layer in layers]
@@ -162,7 +173,7 @@ def test_updates_wait_where_nobody_can_tell_the_difference() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        Config(model=ModelConfig(name=f"{__name__}:Net")),  # which may read weights in its own way
+        Config(model=ModelConfig(name=f"{__name__}:OwnNet")),  # which may read weights in its own way
         Config(model=ModelConfig(precision="bfloat16")),  # whose layers say nothing
         Config(optimizer=OptimizerConfig(dense_clip_norm=1.0)),
         Config(optimizer=OptimizerConfig(dense=f"{__name__}:ByTheNormOfAll")),
