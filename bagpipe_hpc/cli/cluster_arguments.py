@@ -5,12 +5,19 @@ from bagpipe_hpc.cli.command_parser import CommandParser
 
 
 def add_sample_time(parser: CommandParser, *, required: bool) -> None:
-    """How long a trainer computes a sample: measured by a run, or given."""
+    """How long a trainer computes: a sample, measured by a run or given, and a step beside its samples."""
     compute = parser.add_mutually_exclusive_group(required=required)
     compute.add_argument(
         "--calibrate", type=named_path, metavar="RUN", help="take the time of a sample from RUN's output"
     )
     compute.add_argument("--compute-us-per-sample", type=microseconds, metavar="US", help="time of a sample")
+    parser.add_argument(
+        "--compute-us-per-step",
+        type=microseconds,
+        default=0.0,
+        metavar="US",
+        help="time of a step beside its samples, which counts where slices are small (0)",
+    )
 
 
 def add_delays(parser: CommandParser) -> None:

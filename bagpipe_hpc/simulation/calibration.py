@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 
-def compute_s_per_sample(events: Sequence[dict[str, Any]], batch_size: int) -> float:
+def compute_s_per_sample(events: Sequence[dict[str, Any]], batch_size: int, per_step_s: float = 0.0) -> float:
     """A trainer's time for a sample of its slice, from the lines of a run's `metrics.jsonl`.
 
     All that is not waiting for rows counts: of the time in sums, most is waiting for a trainer that had more to do or
@@ -14,8 +14,13 @@ def compute_s_per_sample(events: Sequence[dict[str, Any]], batch_size: int) -> f
     cheap: of one trainer, or of trainers on one host. The first record is left out where there are others, since its
     steps warm up; the median over the records keeps a moment of other load out.
 
+    Args:
+        events: of the run.
+        batch_size: of its global batch.
+        per_step_s: of a step, what no sample takes.
+
     Raises:
-        ValueError: the run has recorded no step, or what it recorded is damaged.
+        ValueError: the run has recorded no step, what it recorded is damaged, or its steps took less than `per_step_s`.
     """
     try:
         records = [event["trainers"] for event in events if event["event"] == "progress"]
@@ -28,7 +33,9 @@ def compute_s_per_sample(events: Sequence[dict[str, Any]], batch_size: int) -> f
         raise ValueError(f"its records of training steps are damaged ({error!r})") from None
     if not records:
         raise ValueError("the run has recorded no training step")
-    found = statistics.median(of_records[1:] or of_records) * 1e-3 / (batch_size / trainers[0])
-    if not 0 < found < math.inf:
-        raise ValueError(f"a sample took {found} s, as it recorded")
-    return found
+    step_s = statistics.median(of_records[1:] or of_records) * 1e-3
+    if not 0 < step_s < math.inf:
+        raise ValueError(f"a step took {step_s} s, as it recorded")
+    if step_s <= per_step_s:
+        raise ValueError(f"its steps took {step_s * 1e6:.0f} us, which --compute-us-per-step leaves no sample of")
+    return (step_s - per_step_s) / (batch_size / trainers[0])

@@ -26,6 +26,8 @@ class Cluster:
         bytes_per_s: bandwidth of a host's link, each way.
         latency_s: from host to host, one way, as MPI sees it.
         compute_s_per_sample: a trainer's time for a sample of its slice, row updates included and waits not.
+        compute_s_per_step: its time for a step beside the samples: what Python, autograd and calls take, however small
+            the slice is.
         plan_s_per_sample: the oracle's time for a sample of a batch, reading included.
         call_s: time that a transfer takes beyond latency and bytes: until an idle mover or server notices its work.
         memory_bytes_per_s: rate of transfers within a host.
@@ -51,6 +53,7 @@ class Cluster:
     server_hosts: int = 1
     bytes_per_s: float = inf
     latency_s: float = 0.0
+    compute_s_per_step: float = 0.0
     plan_s_per_sample: float = 0.5e-6
     call_s: float = 300e-6
     memory_bytes_per_s: float = 4e9
@@ -63,6 +66,10 @@ class Cluster:
     has_sums_thread: bool = False
     sums_notice_s: float = 10e-6
     begun_at_once: float = 0.25
+
+    def compute_s(self, samples: int) -> float:
+        """A trainer's time for a step with so many samples in its slice."""
+        return self.compute_s_per_step + self.compute_s_per_sample * samples
 
     @property
     def is_one_host(self) -> bool:

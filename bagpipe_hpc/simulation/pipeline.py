@@ -123,7 +123,7 @@ class Pipeline:
             yield self._ready[number]
             self._taken += 1
             times.wait_rows_s = self._simulation.now_s - times.start_s
-            compute_s = self._cluster.compute_s_per_sample * load.slice_samples
+            compute_s = self._cluster.compute_s(load.slice_samples)
             left, waited_s = 1.0, 0.0
             for share, dense_sum in self._pauses(number):
                 yield Sleep((left - 1.0 + share) * compute_s)

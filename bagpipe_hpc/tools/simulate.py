@@ -192,15 +192,34 @@ def plan_trace(trace: Trace, policy: Policy, window: Window, steady_batches: int
     return Planned(loads, size.shared_slots, size.private_slots)
 
 
-def calibrate(run: Path) -> float:
-    """Compute seconds for a sample, from the output folder of a measured run.
+def compute_times(arguments: argparse.Namespace) -> tuple[float, float]:
+    """Seconds of a sample and, beside its samples, of a step; the first is 0 where the command line says neither.
+
+    Raises:
+        ConfigError: the run that was named is none, or there is a time of a step alone.
+    """
+    per_step_s = arguments.compute_us_per_step * 1e-6
+    if arguments.calibrate:
+        return calibrate(arguments.calibrate, per_step_s), per_step_s
+    per_sample_s = (arguments.compute_us_per_sample or 0.0) * 1e-6
+    if per_step_s and not per_sample_s:
+        raise ConfigError(
+            f"--compute-us-per-step {arguments.compute_us_per_step:g}: says nothing without the time of a sample; give "
+            "--calibrate or --compute-us-per-sample as well"
+        )
+    return per_sample_s, per_step_s
+
+
+def calibrate(run: Path, per_step_s: float = 0.0) -> float:
+    """Compute seconds for a sample, from the output folder of a measured run, whose steps took `per_step_s` besides.
 
     Raises:
         ConfigError: it is no such folder, or the run has recorded no step.
     """
     try:
         events = [json.loads(line) for line in (run / METRICS_NAME).read_text(encoding="utf-8").splitlines() if line]
-        return compute_s_per_sample(events, load_config(run / CONFIG_NAME, []).train.batch_size)
+        batch_size = load_config(run / CONFIG_NAME, []).train.batch_size
+        return compute_s_per_sample(events, batch_size, per_step_s)
     except (OSError, ValueError, RecursionError) as error:
         what = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else error
         raise ConfigError(f"--calibrate {run}: {what}; name the output folder of a finished run") from None
@@ -211,11 +230,12 @@ def simulate(arguments: argparse.Namespace) -> Report:
     config = load_config(arguments.config, arguments.overrides)
     require_samples(arguments.trainers, config)
     trace = synthetic_trace(config, arguments.rows, arguments.zipf) if arguments.rows else shards_trace(config)
-    per_sample_s = calibrate(arguments.calibrate) if arguments.calibrate else arguments.compute_us_per_sample * 1e-6
+    per_sample_s, per_step_s = compute_times(arguments)
     orders = step_orders(config, trace)
     cluster = Cluster(
         trainers=1,
         compute_s_per_sample=per_sample_s,
+        compute_s_per_step=per_step_s,
         trainers_per_host=arguments.trainers_per_host,
         server_hosts=arguments.server_hosts,
         bytes_per_s=arguments.gbit_per_s * 1e9 / 8,
@@ -265,9 +285,10 @@ def simulate(arguments: argparse.Namespace) -> Report:
                     **_rounded(prediction),
                 }
             )
+    beside = f" and {per_step_s * 1e6:,.0f} us a step" if per_step_s else ""
     report.table(
         f"{trace.total_rows:,} rows of {record.bytes} bytes, {steady_batches} batches of {config.train.batch_size:,}, "
-        f"{per_sample_s * 1e6:.2f} us of compute a sample",
+        f"{per_sample_s * 1e6:.2f} us of compute a sample{beside}",
         _HEADINGS,
         rows,
     )

@@ -23,7 +23,7 @@ from bagpipe_hpc.tools.forecast.telling import Link, panels_of, tell_all, tell_s
 from bagpipe_hpc.tools.forecast.timing import Timing, time_plans
 from bagpipe_hpc.tools.policy_comparison.plot import save_plot
 from bagpipe_hpc.tools.report import Report
-from bagpipe_hpc.tools.simulate import calibrate
+from bagpipe_hpc.tools.simulate import compute_times
 
 _USUAL_TRAINERS = (2,)
 _PARTS_OF_WINDOW = (0, 0.25, 0.5, 1, 2, 4)
@@ -97,10 +97,11 @@ def _lookaheads(arguments: argparse.Namespace, config: Config) -> list[int]:
 
 def _base_cluster(arguments: argparse.Namespace) -> Cluster:
     """The speeds that were given; how many trainers and nodes of servers there are differs."""
-    per_sample_s = 1e-6 * (arguments.compute_us_per_sample or 0.0)
+    per_sample_s, per_step_s = compute_times(arguments)
     return Cluster(
         trainers=1,
-        compute_s_per_sample=calibrate(arguments.calibrate) if arguments.calibrate else per_sample_s,
+        compute_s_per_sample=per_sample_s,
+        compute_s_per_step=per_step_s,
         trainers_per_host=arguments.trainers_per_node,
         latency_s=arguments.latency_us * 1e-6,
         plan_s_per_sample=arguments.oracle_us_per_sample * 1e-6,

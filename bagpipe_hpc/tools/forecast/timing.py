@@ -59,7 +59,8 @@ def time_plans(
         record: what travels with a row.
         order: when in a step gradients leave.
     """
-    bare = predict(loads, window, replace(cluster, compute_s_per_sample=_NO_COMPUTE_S), record, order)
+    idle = replace(cluster, compute_s_per_sample=_NO_COMPUTE_S, compute_s_per_step=0.0)
+    bare = predict(loads, window, idle, record, order)
     known = cluster.compute_s_per_sample > 0
     prediction = predict(loads, window, cluster, record, order) if known else None
     slice_samples = max(load.slice_samples for load in loads)

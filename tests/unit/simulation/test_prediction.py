@@ -140,6 +140,12 @@ def test_calibration_takes_the_median_record_after_the_first() -> None:
     events = [progress(900, 900), progress(10, 12), {"event": "evaluation"}, progress(50, 50), progress(11, 13)]
     assert compute_s_per_sample(events, batch_size=200) == pytest.approx(0.012 / 100)
     assert compute_s_per_sample([progress(8)], batch_size=100) == pytest.approx(80e-6)
+    assert compute_s_per_sample(events, batch_size=200, per_step_s=0.004) == pytest.approx(0.008 / 100)
+
+
+def test_calibration_refuses_a_step_that_leaves_its_samples_no_time() -> None:
+    with pytest.raises(ValueError, match=r"its steps took 8000 us, which --compute-us-per-step leaves no sample of"):
+        compute_s_per_sample([progress(8)], batch_size=100, per_step_s=0.008)
 
 
 def test_calibration_needs_a_record() -> None:
@@ -156,5 +162,5 @@ DAMAGED: list[Any] = [
 
 @pytest.mark.parametrize("events", DAMAGED)
 def test_calibration_refuses_damaged_records(events: list[Any]) -> None:
-    with pytest.raises(ValueError, match=r"records of training steps are damaged|a sample took (nan|-8e-05) s"):
+    with pytest.raises(ValueError, match=r"records of training steps are damaged|a step took (nan|-0.008) s"):
         compute_s_per_sample(events, batch_size=100)

@@ -162,6 +162,12 @@ def test_a_time_of_compute_hides_traffic(config: Path, capsys: pytest.CaptureFix
     assert plain["hidden"] < 0.5
     assert ahead["hidden"] == pytest.approx(1.0)
     assert ahead["prediction"]["step_s"] == pytest.approx(BATCH * 1e-3, rel=0.01)
+    more = "--compute-us-per-sample", 1000, "--compute-us-per-step", 5000
+    _, found = planned(capsys, config, *SMALL, *options, *more)
+    beside = found["outlooks"][1]["timings"][0]
+    assert beside["prediction"]["step_s"] == pytest.approx(BATCH * 1e-3 + 5e-3, rel=0.01)
+    del beside["prediction"], ahead["prediction"]
+    assert beside == ahead, "what the links take is that of a trainer that computes nothing"
 
 
 def test_a_cache_that_is_too_small_is_told(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -233,6 +239,7 @@ def test_the_shortest_window_that_is_good_enough_is_recommended(config: Path) ->
     ("arguments", "told"),
     [
         (["--nodes", "2"], "--compute-us-per-sample"),
+        (["--compute-us-per-step", "5"], "--compute-us-per-step 5: says nothing without the time of a sample; give"),
         (["--plot", "drawn.png"], "ends in .svg"),
         (["--save", "plans"], "--save plans: plans are for one number of trainers; name it with --trainers T"),
         (["--save", "plans", "--trainers", "1", "2"], "plans are for one number of trainers"),

@@ -49,6 +49,21 @@ def test_synthetic_rows(config: str, capsys: pytest.CaptureFixture[str]) -> None
         assert plain["sharing"] == looking_ahead["sharing"] == ("home" if trainers > 1 else "replicated")
 
 
+def test_a_step_takes_time_beside_its_samples(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--rows", "100000", "--compute-us-per-sample", "100", "--batches", "20", "--trainers", "1", "4"]
+    options += ["--lookahead", "4"]
+    for beside_s, told in (
+        (0.0, "100.00 us of compute a sample\n"),
+        (7e-4, "100.00 us of compute a sample and 700 us a"),
+    ):
+        asked = ["--compute-us-per-step", "700"] if beside_s else []
+        assert cli.main(["simulate", config, *SMALL, *options, *asked]) == 0
+        output = capsys.readouterr().out
+        assert told in output
+        one, four = json.loads(output.splitlines()[-1])["predictions"]
+        assert (one["compute_s"], four["compute_s"]) == pytest.approx((5e-3 + beside_s, 1.3e-3 + beside_s))
+
+
 def test_a_policy_of_one_s_own(
     config: str, capsys: pytest.CaptureFixture[str], example: Callable[[str], Example]
 ) -> None:
