@@ -134,11 +134,11 @@ class NativeWatch:
 
     def __init__(self, mpi: LooksOfMpi, looks_a_pause: int = 1) -> None:
         library = shared_library.load("request_watch")
-        # Whoever rings keeps the GIL: it would have to wait until the thread that it wakes up gives that back.
-        self._ring = ctypes.PYFUNCTYPE(None, c_void_p)(("request_watch_ring", library))
-        self._hear, self._wait = library.request_watch_hear, library.request_watch_wait
-        self._hear.argtypes = (c_void_p,)
-        self._hear.restype, self._wait.restype = c_int64, c_int64
+        self._ring, self._hear = library.request_watch_ring, library.request_watch_hear
+        self._wait = library.request_watch_wait
+        for function in (self._ring, self._hear):
+            function.argtypes = (c_void_p,)
+        self._ring.restype, self._hear.restype, self._wait.restype = None, c_int64, c_int64
         requests = c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_void_p
         self._wait.argtypes = (c_void_p, *requests, c_int64, c_double, c_double, c_double, c_double)
         self._mpi, self._looks_a_pause, self._moving_s = mpi, looks_a_pause, _MOVING_S
