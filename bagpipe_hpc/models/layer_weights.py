@@ -59,7 +59,7 @@ class LayerWeights:
 
         Args:
             between: called before each late product; it may compute and send what is due, and must not wait.
-            before_use: called with each weight and bias of a layer before it is read.
+            before_use: called with each trained weight and bias of a layer before it is read.
         """
         self._before_use = before_use
         # What is made last comes first, and the first layers are needed first in the next step.
