@@ -40,7 +40,7 @@ Cell = dict[str, Any]
 _GRADIENTS, _COPIES = ("now_home", "later_home"), ("next_copies", "rest_copies")
 _SHARED = {"nothing": (), "copies": _COPIES, "copies and gradients": (*_COPIES, *_GRADIENTS)}
 """What trainers of a host might share: kinds of rows, by the names of `BatchLoad`."""
-_SETTINGS = ["model.embedding_dim=64", "cache.sharing=home", "cache.exchange=direct"]
+_SETTINGS = ["model.embedding_dim=64", "cache.sharing=home", "cache.exchange=direct", "train.device=cpu"]
 _GBIT_PER_S = (25, 100)
 
 

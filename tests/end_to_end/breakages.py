@@ -1,6 +1,5 @@
-"""Breaks one thing in a running job: a rule (mutants, seen by a comparison) or a part (faults, which end the job)."""
+"""Breaks one thing in a running job: a rule (mutants, which a comparison sees) or a part (`faults.py`)."""
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -32,13 +31,12 @@ from bagpipe_hpc.planning.segment_planner import measure_segment
 from bagpipe_hpc.planning.slots import UNLIMITED, CacheSlots
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.preparation.prepare import choose_window
-from bagpipe_hpc.roles import embedding_server, oracle, plan_sources
+from bagpipe_hpc.roles import oracle
 from bagpipe_hpc.roles.mover import Mover
 from bagpipe_hpc.roles.row_traffic import Based, FetchedRows, RowTraffic
 from bagpipe_hpc.rows.updated import UpdatedRows
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step import dense_step, row_gradients
-from bagpipe_hpc.step.compute import ComputeParts
 from bagpipe_hpc.step.home_rows import HomeRows
 from bagpipe_hpc.step.home_sums import HomeSums
 from bagpipe_hpc.step.ready_batch import ReadyBatch
@@ -48,6 +46,7 @@ from bagpipe_hpc.step.slice_step import SliceStep
 from bagpipe_hpc.step.train_step import TrainStep
 from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.checkpoints.row_file import SelectedRows
+from tests.end_to_end.faults import FAULTS, Breakage, Patch
 from tests.end_to_end.late_mutants import (
     AT_ONCE,
     CLIPPED,
@@ -58,9 +57,6 @@ from tests.end_to_end.late_mutants import (
 )
 from tests.unit.planning.lookahead import mutants
 
-Patch = Callable[[object, str, object], None]
-"""Puts a value in the place of an object's attribute."""
-Breakage = Callable[[Patch], None]
 RESUMED_AT = 18
 """Step that a run goes on from."""
 
@@ -241,65 +237,6 @@ def count_steps_anew(patch: Patch) -> None:
     patch(RateConfig, "factor", lambda self, step: factor(self, step - RESUMED_AT if step > RESUMED_AT else step))
 
 
-def fail_in_last_rank(target: type, method: str) -> Breakage:
-    """The last trainer raises in its fifth call of a method."""
-
-    def install(patch: Patch) -> None:
-        original = getattr(target, method)
-        calls = 0
-
-        def failing(self: object, *arguments: object, **keywords: object) -> object:
-            nonlocal calls
-            calls += 1
-            if calls == 5 and MPI.COMM_WORLD.Get_rank() == MPI.COMM_WORLD.Get_size() - 1:
-                raise RuntimeError("planted failure")
-            return original(self, *arguments, **keywords)
-
-        patch(target, method, failing)
-
-    return install
-
-
-def run_out_of_memory_in_a_server(patch: Patch) -> None:
-    """The second server fails while it fills its tables."""
-    fill = embedding_server.fill_partition
-
-    def failing(*arguments: object) -> None:
-        if arguments[-1] == 1:
-            raise MemoryError("planted failure")
-        fill(*arguments)  # type: ignore[arg-type]
-
-    patch(embedding_server, "fill_partition", failing)
-
-
-def fail_in_the_oracle(patch: Patch) -> None:
-    """The oracle fails while it plans."""
-
-    def failing(*_: object, **__: object) -> None:
-        raise OSError("planted failure")
-
-    patch(plan_sources, "plan_segment", failing)
-
-
-def stop_the_last_trainer(step: int, silence_s: Callable[[], float]) -> Breakage:
-    """The last trainer falls silent in one of its steps, as if it had been stopped."""
-
-    def install(patch: Patch) -> None:
-        finish = TrainStep.finish
-        calls = 0
-
-        def sleeping(self: TrainStep, *arguments: object) -> None:
-            nonlocal calls
-            calls += 1
-            if calls == step and MPI.COMM_WORLD.Get_rank() == MPI.COMM_WORLD.Get_size() - 1:
-                time.sleep(silence_s())
-            finish(self, *arguments)  # type: ignore[arg-type]
-
-        patch(TrainStep, "finish", sleeping)
-
-    return install
-
-
 def keep_own_dense_gradients(patch: Patch) -> None:
     """A trainer takes its own dense gradients for their sum."""
     start = MpiSums.start
@@ -344,31 +281,6 @@ def forget_updated_rows(patch: Patch) -> None:
             add(self, rows)
 
     patch(UpdatedRows, "add", note)
-
-
-def drift_in_the_second_trainer(patch: Patch) -> None:
-    """The last but one rank changes a bit of a dense weight in every step."""
-    finish = TrainStep.finish
-
-    def drifting(self: TrainStep, *arguments: object) -> None:
-        finish(self, *arguments)  # type: ignore[arg-type]
-        weight = list(self._model.parameters())[1].detach()
-        weight[3] = torch.nextafter(weight[3], weight[3] + 1)
-
-    if MPI.COMM_WORLD.Get_rank() == MPI.COMM_WORLD.Get_size() - 2:
-        patch(TrainStep, "finish", drifting)
-
-
-def make_a_weight_infinite(patch: Patch) -> None:
-    """The update of step 3 makes a bias of the last layer infinite."""
-    step_dense = ComputeParts.step_dense
-
-    def overflowing(self: ComputeParts, step: int) -> None:
-        step_dense(self, step)
-        if step == 3:
-            list(self.model.parameters())[-1].detach().fill_(torch.inf)
-
-    patch(ComputeParts, "step_dense", overflowing)
 
 
 def have_few_slots(patch: Patch) -> None:
@@ -486,16 +398,6 @@ ADDITION_MUTANTS: dict[str, Breakage] = {
     "the last trainer adds first": add_in_reverse_order,
 }
 ORDER_MUTANTS: dict[str, Breakage] = {"trainers do not hear": trainers_do_not_hear}
-FAULTS: dict[str, Breakage] = {
-    "trainer fails in a step": fail_in_last_rank(TrainStep, "finish"),
-    "mover fails in a fetch": fail_in_last_rank(RowWindow, "start_get"),
-    "server runs out of memory": run_out_of_memory_in_a_server,
-    "oracle fails": fail_in_the_oracle,
-    "trainer falls silent": stop_the_last_trainer(5, lambda: float(os.environ["TEST_SILENCE_S"])),
-    "trainer stands still": stop_the_last_trainer(10, lambda: 3600.0),
-    "dense weights drift": drift_in_the_second_trainer,
-    "a dense weight is infinite": make_a_weight_infinite,
-}
 NOTHING = "nothing"
 SLOW_DISK = "slow disk"
 FEW_SLOTS = "few slots"

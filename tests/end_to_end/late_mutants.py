@@ -1,7 +1,5 @@
 """Gradients of weights, late or at once, whose sums are waited for by layer: broken rules, and what breaks nothing."""
 
-from collections.abc import Callable
-
 import torch
 
 from bagpipe_hpc.models import gradient_groups
@@ -9,8 +7,7 @@ from bagpipe_hpc.mpi.rows.exchange import Arrival
 from bagpipe_hpc.step.dense_updates import DenseUpdates
 from bagpipe_hpc.step.home_rows import HomeRows
 from bagpipe_hpc.step.ready_batch import ReadyBatch
-
-Patch = Callable[[object, str, object], None]
+from tests.end_to_end.faults import Patch
 
 
 def sum_in_small_groups(patch: Patch) -> None:
