@@ -8,7 +8,7 @@ Legend: `R` rows of a table, `K` its columns, `N` rows of one call.
 
 from collections.abc import Sequence
 from ctypes import c_int64, c_void_p
-from typing import Protocol
+from typing import Protocol, SupportsInt
 
 import torch
 from torch import Tensor
@@ -19,9 +19,9 @@ from bagpipe_hpc.kernels.plain_tensor import check_plain
 
 
 class FiniteKernel(Protocol):
-    """The two questions; answers are int64 `[]` on the numbers' device."""
+    """The two questions; answers are whole numbers, or int64 `[]` on the numbers' device."""
 
-    def first_row(self, tables: Sequence[Tensor], slots: Tensor) -> Tensor:
+    def first_row(self, tables: Sequence[Tensor], slots: Tensor) -> SupportsInt:
         """The first place in `slots` whose row is not finite in any of some tables; N if there is none.
 
         Args:
@@ -29,7 +29,7 @@ class FiniteKernel(Protocol):
             slots: int32 `[N]`, each below R.
         """
 
-    def first_tensor(self, tensors: Sequence[Tensor]) -> Tensor:
+    def first_tensor(self, tensors: Sequence[Tensor]) -> SupportsInt:
         """The first of some tensors, contiguous, float32, of any shape, that is not finite; their number if all are."""
 
 
@@ -90,21 +90,21 @@ class NativeFinite:
         self._first_array.restype = c_int64
         self._threads = threads
 
-    def first_row(self, tables: Sequence[Tensor], slots: Tensor) -> Tensor:
+    def first_row(self, tables: Sequence[Tensor], slots: Tensor) -> int:
         """One pass over the rows, in native code; slots are those of an update, which has checked them."""
         check_plain(slots, (slots.numel(),), torch.int32, "slots")
         for table in tables:
-            check_plain(table, (len(table), table.shape[1]), name="table")
+            check_plain(table, (table.shape[0], table.shape[1]), name="table")
         addresses = (c_void_p * len(tables))(*(table.data_ptr() for table in tables))
         widths = (c_int64 * len(tables))(*(table.shape[1] for table in tables))
-        return torch.tensor(
-            self._first_row(addresses, widths, len(tables), slots.data_ptr(), slots.numel(), self._threads)
-        )
+        first: int = self._first_row(addresses, widths, len(tables), slots.data_ptr(), slots.numel(), self._threads)
+        return first
 
-    def first_tensor(self, tensors: Sequence[Tensor]) -> Tensor:
+    def first_tensor(self, tensors: Sequence[Tensor]) -> int:
         """One pass over each tensor, in native code, until one is not finite."""
         for tensor in tensors:
-            check_plain(tensor, tuple(tensor.shape), name="tensor")
+            check_plain(tensor, tensor.shape, name="tensor")
         addresses = (c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
         counts = (c_int64 * len(tensors))(*(tensor.numel() for tensor in tensors))
-        return torch.tensor(self._first_array(addresses, counts, len(tensors)))
+        first: int = self._first_array(addresses, counts, len(tensors))
+        return first

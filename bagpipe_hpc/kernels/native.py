@@ -101,7 +101,7 @@ class NativeRowOperations:
     ) -> Tensor:
         """In native code; threads share out the distinct rows, so that their number changes no bit."""
         width = _width("gradients", gradients)
-        check_plain(positions, (len(gradients),), torch.int32, "positions")
+        check_plain(positions, (gradients.shape[0],), torch.int32, "positions")
         self._check_indices("positions", positions, count)
         sums = _new(count, width)
         self._library.sum_by_position(
@@ -195,7 +195,7 @@ class NativeRowOperations:
     def _check_slots(self, slots: Tensor, columns: Sequence[Tensor]) -> None:
         for part in columns:
             _width("columns", part)
-        self._check_indices("slots", slots, min(len(part) for part in columns))
+        self._check_indices("slots", slots, min(part.shape[0] for part in columns))
 
     def _check_layout(self, layout: PoolLayout, positions: Tensor) -> None:
         """See that a layout is one of these look-ups.
@@ -249,5 +249,5 @@ def _new(rows: int, width: int) -> Tensor:
 
 def _width(name: str, table: Tensor) -> int:
     """Columns of a table, which must be one, of a column or more: kernels divide by the bytes of a row."""
-    check_plain(table, (len(table), max(1, table.shape[-1])), name=name)
+    check_plain(table, (table.shape[0], max(1, table.shape[-1])), name=name)
     return table.shape[1]

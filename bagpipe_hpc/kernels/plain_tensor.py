@@ -12,8 +12,7 @@ def check_plain(
     Raises:
         ValueError: it is not.
     """
-    is_plain = tensor.is_contiguous() and tensor.dtype == dtype and tensor.device.type == "cpu"
-    if tuple(tensor.shape) != shape or not is_plain:
+    if not (tensor.shape == shape and tensor.dtype is dtype and tensor.is_cpu and tensor.is_contiguous()):
         found = f"{name} is {tensor.dtype} {tuple(tensor.shape)} on {tensor.device}"
         kind = str(dtype).removeprefix("torch.")
         raise ValueError(f"{found}: native code needs contiguous {kind} {shape} on the CPU")

@@ -71,7 +71,6 @@ class Embeddings:
         sequences: Mapping[str, SequenceRows] | None = None,
     ) -> None:
         self._features = features
-        self._places = pooled_places(features)
         in_order = {width: pooled[width] for width in dict.fromkeys(feature.width for feature in features)}
         tensors = _Tensors(in_order, dict(sequences or {}))
         self._take: Callable[[], _Tensors] = lambda: tensors
@@ -81,9 +80,12 @@ class Embeddings:
         """Embeddings that `come` gives, of the same features; it is called once, when they are first asked for."""
         found = cls.__new__(cls)
         found._features = features
-        found._places = pooled_places(features)
         found._take = functools.cache(lambda: come()._take())
         return found
+
+    @functools.cached_property
+    def _places(self) -> dict[str, tuple[int, int]]:
+        return pooled_places(self._features)
 
     @property
     def _pooled(self) -> dict[int, Tensor]:

@@ -82,7 +82,12 @@ class ExchangeCounts:
 
     def flow(self, kind: Kind) -> Flow:
         """What flows of one kind."""
-        to, source = _values(self)[_NUMBERS:][2 * kind : 2 * kind + 2]
+        to, source = (
+            (self.now_to, self.now_from),
+            (self.later_to, self.later_from),
+            (self.next_to, self.next_from),
+            (self.rest_to, self.rest_from),
+        )[kind]
         return Flow(Grid(to.size // self.columns, self.columns), to, source, self.relayed[kind])
 
     def encode(self) -> Int32s:

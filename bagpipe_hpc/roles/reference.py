@@ -199,14 +199,14 @@ class Reference:
         """One batch, slice by slice: its number in the segment, global rows, slices, number of the step in the run."""
         groups = [GroupBatch.of(group.look_ups.of(rows), slices) for group in self._run.groups]
         row_updates = (ByChanges if self._policy.adds_rows else BySums)(self._parts, groups, self._short, step)
-        self._parts.dense_optimizer.zero_grad()
+        self._parts.clear_gradients()
         of_slices = GradientTotals(self._parts.model)
         for part, reader in enumerate(self._readers):
             own_sums: dict[int, Tensor] = {}
             for own, samples in self._micro_batches(number, part, reader, slices, groups):
                 self._parts.begin_pass(step, samples)
                 embeddings = own.embeddings(self._parts.caches, self._features).requiring_gradients()
-                slice_step = SliceStep(self._parts.model, own, embeddings, slices.sample_count, step)
+                slice_step = SliceStep(self._parts.weights, own, embeddings, slices.sample_count, step)
                 yield slice_step
                 loss, gradients = slice_step.result()
                 self._divergence.see_loss(step, loss, gradients, own.look_ups)

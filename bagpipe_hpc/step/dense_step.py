@@ -3,7 +3,7 @@
 Legend: `n` samples of the slice, `N` dense features, `K` labels, `O` embeddings of a width, `D` that width.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from bagpipe_hpc.models.complete_gradients import noticing
 from bagpipe_hpc.models.embeddings import Embeddings
+from bagpipe_hpc.models.gradient_groups import trainable
 from bagpipe_hpc.models.loss import click_loss
 
 TakesGradients = Callable[[int, Tensor], None]
@@ -28,7 +29,7 @@ def forward_backward(
     """Train a slice by the cross-entropy of clicks: add its gradients to the model's, return those of its embeddings.
 
     Args:
-        model: as for `backward`.
+        model: dense half; the `.grad` fields of its trainable weights are added to.
         dense: float32 `[n, N]`; n may be 0.
         labels: float32 `[n]`; `[n, K]` where there are several.
         embeddings: of the slice; tensors without a history.
@@ -40,11 +41,11 @@ def forward_backward(
     """
     logits = model(dense, embeddings.requiring_gradients())
     loss = click_loss(logits, labels, batch_samples, sample_weights)
-    return loss.detach(), backward(model, embeddings, loss)
+    return loss.detach(), backward(trainable(model), embeddings, loss)
 
 
 def backward(
-    model: nn.Module, embeddings: Embeddings, loss: Tensor, take: TakesGradients | None = None
+    weights: Sequence[Tensor], embeddings: Embeddings, loss: Tensor, take: TakesGradients | None = None
 ) -> dict[int, Tensor]:
     """Add the gradients of a loss to the model's and return those of the embeddings.
 
@@ -52,7 +53,7 @@ def backward(
     all weights, to sum them over the trainers, waits for that one too.
 
     Args:
-        model: dense half; the `.grad` fields of its trainable weights are added to.
+        weights: those of the dense half that are trained; their `.grad` fields are added to.
         embeddings: of the slice; they require gradients.
         loss: the slice's share, a scalar.
         take: is given those of each width while the pass goes on, as soon as they are complete; but not those of a
@@ -64,7 +65,7 @@ def backward(
     by_width = embeddings.by_width()
     with noticing(by_width, lambda width: take(width, _gradients(by_width[width]))) if take else nullcontext():
         torch.autograd.backward(loss)
-    untouched = [weight for weight in model.parameters() if weight.requires_grad and weight.grad is None]
+    untouched = [weight for weight in weights if weight.grad is None]
     if untouched:
         torch.autograd.backward(untouched, [torch.zeros_like(weight) for weight in untouched])
     return {width: _gradients(leaves) for width, leaves in by_width.items()}
@@ -84,7 +85,7 @@ class GradientTotals:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self._weights = [weight for weight in model.parameters() if weight.requires_grad]
+        self._weights = trainable(model)
         self._totals: list[Tensor | None] = [None] * len(self._weights)
 
     def add(self) -> None:

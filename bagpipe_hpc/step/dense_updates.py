@@ -140,7 +140,7 @@ class DenseUpdates:
         """All groups are updated."""
         self._set_gradients(self._gradients)
         self._parts.divergence.see_dense(self._step)
-        self._parts.dense_optimizer.zero_grad()
+        self._parts.clear_gradients()
         self._gradients = []
 
     def _set_gradients(self, gradients: Sequence[Sequence[Tensor | None]]) -> None:

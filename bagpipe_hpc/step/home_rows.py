@@ -229,6 +229,7 @@ class HomeRows:
         if has_begun and not self._has_updated_now and self._is_now_summed():
             self._update_solo(step)
             self._update_now(step)
+            self._ring()
 
     def update(self, batch: ReadyBatch, step: int) -> None:
         """Update solo rows and now(x) and exchange copies, unless that was early; hand later(x) to the mover."""
@@ -259,7 +260,6 @@ class HomeRows:
             copies = self._exchange_copies(Kind.NEXT_COPIES, own, own.rows.next_sent)
             self._next.append((own.counts.next_slot, copies))
         self._awaited = tuple(copies for _, copies in self._next)
-        self._ring()
         self._has_updated_now = True
 
     def _update_solo(self, step: int) -> None:

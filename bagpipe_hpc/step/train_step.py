@@ -9,6 +9,7 @@ ones before; the rest is done once.
 """
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 
 import numpy as np
@@ -59,7 +60,6 @@ class TrainStep:
         self._parts = parts
         self._caches = parts.caches
         self._model = parts.model
-        self._dense_optimizer = parts.dense_optimizer
         self._divergence = parts.divergence
         self._rows = rows
         self._dense = dense
@@ -79,7 +79,7 @@ class TrainStep:
         Rows that other trainers send are waited for when its embeddings are first asked for.
         """
         if batch.part == 0:
-            self._dense_optimizer.zero_grad()
+            self._parts.clear_gradients()
         self._dense.begin_pass(is_last=batch.is_last)
         self._parts.begin_pass(step, batch.samples(self._slices, self._slice))
         if layer_weights := self._parts.layer_weights:
@@ -88,7 +88,7 @@ class TrainStep:
         self._row_gradients.begin_pass(batch)
         take = self._row_gradients.take if self._device.computes_at_once else None
         return SliceStep(
-            self._model, batch.inputs, embeddings, batch.plan.batch_samples, step, take, self._dense.settle
+            self._parts.weights, batch.inputs, embeddings, batch.plan.batch_samples, step, take, self._dense.settle
         )
 
     def _update_early(self, batch: ReadyBatch, step: int) -> None:
@@ -98,7 +98,9 @@ class TrainStep:
 
     def _look_up(self, batch: ReadyBatch) -> Embeddings:
         """What a model gets of a micro-batch, differentiable, within its forward pass or before."""
-        with torch.autocast(self._device.torch_device.type, enabled=False):
+        device = self._device.torch_device.type
+        # Asked first, for to switch it off takes long where it is off.
+        with torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext():
             if batch.part == 0:
                 self._rows.start(batch)
             self._check_versions(batch)

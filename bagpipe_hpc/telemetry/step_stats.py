@@ -1,8 +1,8 @@
 """Where a trainer's time goes and what its plans ask for, added up over steps."""
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields
 
 from bagpipe_hpc.plan.batch_plan import ReceivedPlan
@@ -83,14 +83,9 @@ class StepStats:
         self.rows_written_back += plan.rows_written
         self.rows_added += sum(own.add_rows.size for _, own in plan.groups if own.add_rows is not None)
 
-    @contextmanager
-    def timed(self, field: str) -> Iterator[None]:
+    def timed(self, field: str) -> AbstractContextManager[None]:
         """Add the time of the body to a field."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            setattr(self, field, getattr(self, field) + time.perf_counter() - start)
+        return _Timed(self, field)
 
     def since(self, earlier: "StepStats") -> "StepStats":
         """The sums since an earlier copy."""
@@ -109,6 +104,22 @@ class StepStats:
         }
         counts = {name: getattr(self, name) / steps for name in _MOVED}
         return {f"{name}_ms": value for name, value in times.items()} | counts
+
+
+class _Timed:
+    """The body of a `with` statement, whose time is added to a field."""
+
+    __slots__ = ("_field", "_start_s", "_stats")
+
+    def __init__(self, stats: StepStats, field: str) -> None:
+        self._stats, self._field = stats, field
+
+    def __enter__(self) -> None:
+        self._start_s = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        seconds = time.perf_counter() - self._start_s
+        setattr(self._stats, self._field, getattr(self._stats, self._field) + seconds)
 
 
 def newly_resident(trainers: Sequence[StepStats]) -> int | None:

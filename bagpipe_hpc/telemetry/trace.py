@@ -10,8 +10,8 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 MOST_SPANS = 200_000
 """Spans that a rank keeps, about 50 MB; later ones are counted only."""
+_UnderWay = tuple[str, float]
+"""A span that has begun: its name, and when."""
 
 
 class Trace:
@@ -40,7 +42,7 @@ class Trace:
         self._spans: list[tuple[str, str, float, float, dict[str, int]]] = []
         self._sums_s: defaultdict[str, float] = defaultdict(float)
         self._lock = threading.Lock()  # the compute thread and the mover add up
-        self._under_way: dict[int, tuple[str, float]] = {}
+        self._under_way: dict[int, _UnderWay] = {}
         self.step = 0
         """Training steps that this rank has done, where it counts them."""
         self.values: dict[str, float] = {}
@@ -61,23 +63,10 @@ class Trace:
         """Take the present moment as zero; call it when all ranks have just left a barrier."""
         self._zero_s = time.perf_counter()
 
-    @contextmanager
-    def span(self, name: str, **numbers: int) -> Iterator[None]:
+    def span(self, name: str, **numbers: int) -> AbstractContextManager[None]:
         """Record the time of the body, with a few numbers that say what it worked on."""
-        thread = threading.get_ident()
-        start_s = time.perf_counter()
-        with self._lock:
-            outer = self._under_way.get(thread)
-            self._under_way[thread] = name, start_s
-        try:
-            yield
-        finally:
-            with self._lock:
-                if outer is None:
-                    del self._under_way[thread]
-                else:
-                    self._under_way[thread] = outer
-            self.add(name, start_s, time.perf_counter(), threading.current_thread().name, **numbers)
+        return _Span(self, name, numbers)
+
 
     def add(self, name: str, start_s: float, end_s: float, track: str, **numbers: int) -> None:
         """Record what is known to have run between two values of `time.perf_counter`.
@@ -91,8 +80,10 @@ class Trace:
         """
         with self._lock:
             self._sums_s[name] += end_s - start_s
-        if not self.enabled:
-            return
+        if self.enabled:
+            self._keep(name, track, start_s, end_s, numbers)
+
+    def _keep(self, name: str, track: str, start_s: float, end_s: float, numbers: dict[str, int]) -> None:
         if len(self._spans) >= MOST_SPANS:
             self.dropped += 1
             return
@@ -122,6 +113,33 @@ class Trace:
                 }
             )
         return events
+
+
+class _Span:
+    """The body of a `with` statement as a span of the calling thread."""
+
+    __slots__ = ("_name", "_numbers", "_outer", "_start_s", "_thread", "_trace")
+
+    def __init__(self, trace: Trace, name: str, numbers: dict[str, int]) -> None:
+        self._trace, self._name, self._numbers = trace, name, numbers
+
+    def __enter__(self) -> None:
+        trace = self._trace
+        self._thread, self._start_s = threading.get_ident(), time.perf_counter()
+        with trace._lock:
+            self._outer = trace._under_way.get(self._thread)
+            trace._under_way[self._thread] = self._name, self._start_s
+
+    def __exit__(self, *_: object) -> None:
+        trace, end_s = self._trace, time.perf_counter()
+        with trace._lock:
+            if self._outer is None:
+                del trace._under_way[self._thread]
+            else:
+                trace._under_way[self._thread] = self._outer
+            trace._sums_s[self._name] += end_s - self._start_s
+        if trace.enabled:
+            trace._keep(self._name, threading.current_thread().name, self._start_s, end_s, self._numbers)
 
 
 def save_trace(path: Path, comms: Communicators, trace: Trace) -> None:

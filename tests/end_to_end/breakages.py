@@ -338,7 +338,7 @@ def divide_by_its_own_size(step: TrainStep, batch: ReadyBatch, slice_step: Slice
 def forget_dense_gradients(step: TrainStep, batch: ReadyBatch, _: SliceStep) -> None:
     """Those of earlier micro-batches are lost."""
     if batch.part:
-        step._dense_optimizer.zero_grad()
+        step._parts.clear_gradients()
 
 
 def update_between(step: TrainStep, batch: ReadyBatch, slice_step: SliceStep) -> None:

@@ -12,6 +12,7 @@ from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.build import build_model
 from bagpipe_hpc.models.embeddings import Embeddings, random_embeddings
 from bagpipe_hpc.models.facts import FeatureFacts, ModelFacts
+from bagpipe_hpc.models.gradient_groups import trainable
 from bagpipe_hpc.models.loss import click_loss
 from bagpipe_hpc.step.dense_step import backward
 from bagpipe_hpc.step.ready_batch import NO_INPUTS
@@ -54,7 +55,7 @@ def test_layers_that_read_dense_features_come_behind_the_embeddings(name: str, s
         weight.register_post_accumulate_grad_hook(lambda _, own=weight_name: is_behind.update({own: bool(taken)}))
     logits = model(torch.rand(samples, 3), embeddings)
     loss = click_loss(logits, torch.ones(samples), 10)
-    gradients = backward(model, embeddings, loss, lambda width, found: taken.update({width: found.clone()}))
+    gradients = backward(trainable(model), embeddings, loss, lambda width, found: taken.update({width: found.clone()}))
     assert taken.keys() == gradients.keys() == {8}
     assert torch.equal(taken[8], gradients[8])
     assert is_behind == {own: own.startswith("bottom") for own, _ in model.named_parameters()}
@@ -69,14 +70,14 @@ def test_a_width_is_complete_with_all_its_embeddings() -> None:
         there.append((width, [tensor.grad is not None for tensor in (width_4, of_visits, width_6)]))
 
     model = Reader(1, 2, 0)  # the backward pass goes the other way
-    backward(model, embeddings, model(torch.empty(0), embeddings), take)
+    backward(trainable(model), embeddings, model(torch.empty(0), embeddings), take)
     assert there == [(6, [True, False, True]), (4, [True, True, True])]
 
 
 def test_a_width_with_an_embedding_that_is_not_read_is_left_to_the_end() -> None:
     embeddings = rows_of(WIDTHS)
     model, taken = Reader(0, 2), []
-    gradients = backward(model, embeddings, model(torch.empty(0), embeddings), lambda width, _: taken.append(width))
+    gradients = backward(trainable(model), embeddings, model(torch.empty(0), embeddings), lambda width, _: taken.append(width))
     assert taken == [6]
     assert gradients.keys() == {4, 6}
 
@@ -121,7 +122,7 @@ def test_what_is_taken_is_what_the_pass_ends_with(use: Callable[[nn.Parameter, T
     (leaf,) = embeddings.tensors()
     taken: dict[int, Tensor] = {}
     loss = use(nn.Parameter(torch.ones(1)), leaf)
-    gradients = backward(nn.Module(), embeddings, loss, lambda width, found: taken.update({width: found.clone()}))
+    gradients = backward([], embeddings, loss, lambda width, found: taken.update({width: found.clone()}))
     assert torch.equal(taken[4], gradients[4])
     assert gradients[4].any()
 
@@ -133,7 +134,7 @@ def test_gradients_in_several_passes_are_refused() -> None:
     weight = nn.Parameter(torch.ones(1))
     loss = sum(checkpoint(lambda own: (own * leaf).sum(), weight, use_reentrant=True) for _ in range(2))
     with pytest.raises(ConfigError, match=r"several backward passes, one within the other.*use_reentrant=False"):
-        backward(nn.Module(), embeddings, loss, lambda *_: None)  # type: ignore[arg-type]
+        backward([], embeddings, loss, lambda *_: None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("factor", "count"), [(1.0, 1), (float("nan"), 0), (float("inf"), 0)])
@@ -141,7 +142,7 @@ def test_a_loss_that_is_not_finite_gives_nothing_away(factor: float, count: int)
     taken = []
     inputs = NO_INPUTS._replace(dense=torch.empty(SAMPLES, 0), labels=torch.ones(SAMPLES))
     model = Reader(0)
-    step = SliceStep(model, inputs, rows_of(WIDTHS[:1]), 10, step=7, take=lambda width, _: taken.append(width))
+    step = SliceStep(trainable(model), inputs, rows_of(WIDTHS[:1]), 10, step=7, take=lambda width, _: taken.append(width))
     step.backward(factor * model(step.dense, step.embeddings))
     assert len(taken) == count
     assert step.result()[1].keys() == {4}

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from bagpipe_hpc.models.embeddings import Embeddings
 from bagpipe_hpc.models.facts import ModelFacts
+from bagpipe_hpc.models.gradient_groups import trainable
 from bagpipe_hpc.models.loss import click_loss
 from bagpipe_hpc.step.dense_step import forward_backward
 from bagpipe_hpc.step.ready_batch import NO_INPUTS
@@ -90,7 +91,7 @@ def test_a_step_has_its_gradients(labels: int | None, weighted: bool, by_loop: b
     embeddings = Embeddings.of_stacked(FACTS.features, rows)
     if by_loop:
         inputs = NO_INPUTS._replace(dense=dense, labels=clicks, weights=weights)
-        step = SliceStep(model, inputs, embeddings.requiring_gradients(), 20, step=1)
+        step = SliceStep(trainable(model), inputs, embeddings.requiring_gradients(), 20, step=1)
         click_training(Session(model, FACTS, iter([step]), 0, 1))
         loss, gradients = step.result()
     else:

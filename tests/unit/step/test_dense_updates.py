@@ -67,7 +67,7 @@ class Run:
         self.stepped: list[int] = []
         parts: Any = SimpleNamespace(
             layer_weights=self.late,
-            dense_optimizer=self.optimizer,
+            clear_gradients=self.optimizer.zero_grad,
             step_dense=self.step_dense,
             update_dense=self.update_dense,
             divergence=SimpleNamespace(see_dense=self.see_dense),

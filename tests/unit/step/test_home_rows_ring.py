@@ -52,4 +52,18 @@ def test_batches_that_are_computed(rung: tuple[HomeRows, list[tuple[int, int]]])
     batch: Any = SimpleNamespace(plan=SimpleNamespace(batch=0))
     rows.update(batch, 1)
     rows.only_read(batch)
-    assert found == [(0, 0), (0, 1), (0, 2)], "copies leave, and each batch is handed over"
+    assert found == [(0, 1), (0, 2)], "each batch is handed over, the first with the copies that leave"
+
+
+def test_copies_that_leave_before_their_batch_is_computed(
+    rung: tuple[HomeRows, list[tuple[int, int]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, found = rung
+    monkeypatch.setattr(rows, "_begun", [SimpleNamespace()])
+    monkeypatch.setattr(rows, "_groups", [SimpleNamespace()])
+    monkeypatch.setattr(rows, "_is_now_summed", lambda: True)
+    for done in ("_update_solo", "_update_now"):
+        monkeypatch.setattr(rows, done, lambda _: None)
+    batch: Any = None
+    rows.update_early(batch, 1)
+    assert found == [(0, 0)]

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.embeddings import Embeddings
 from bagpipe_hpc.models.facts import ModelFacts
+from bagpipe_hpc.models.gradient_groups import trainable
 from bagpipe_hpc.models.loss import click_loss
 from bagpipe_hpc.step.dense_step import forward_backward
 from bagpipe_hpc.step.ready_batch import NO_INPUTS
@@ -30,7 +31,7 @@ class Sum(nn.Module):
 def slice_step(model: nn.Module, samples: int = 5) -> SliceStep:
     inputs = NO_INPUTS._replace(dense=torch.rand(samples, 3), labels=torch.ones(samples))
     embeddings = Embeddings.of_stacked(FACTS.features, torch.rand(samples, 2, 4)).requiring_gradients()
-    return SliceStep(model, inputs, embeddings, 10, step=7)
+    return SliceStep(trainable(model), inputs, embeddings, 10, step=7)
 
 
 def test_the_default_loop_trains_by_cross_entropy() -> None:
