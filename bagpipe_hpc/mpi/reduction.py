@@ -312,16 +312,19 @@ class GradientReducer:
         tests the first: MPI moves long messages on while it is called. Never waits for other trainers.
         """
         newest = self._newest
-        if newest is None:
-            return False
-        newest.advance_far()
+        is_under_way = newest is not None and not newest.are_all_complete
+        if is_under_way:
+            newest.advance_far()
         self._spent.free()
-        return not newest.are_all_complete
+        return is_under_way and not newest.are_all_complete
 
     def awaited(self) -> list[Awaited]:
         """What sums go on behind; for the thread that calls `advance`, until it does so again."""
+        newest = self._newest
+        if newest is None or newest.are_all_complete:
+            return []
         with self._lock:
-            return self._newest.awaited() if self._newest else []
+            return newest.awaited()
 
     def _gather_and_add(self, gradients: NDArray[Any], into: NDArray[np.float32] | None) -> _Stages:
         """One stage: the fastest for two, who exchange no more than they would with shares."""
