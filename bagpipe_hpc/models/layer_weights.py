@@ -36,11 +36,12 @@ class LayerWeights:
     """
 
     def __init__(self) -> None:
-        self._trained: frozenset[Tensor] = frozenset()
-        self._at_once: frozenset[Tensor] = frozenset()
-        self._used: set[Tensor] = set()
-        self._late: dict[Tensor, None] = {}
-        self._of_pass: dict[Tensor, LateWeight] = {}
+        # By `id`, since a tensor's own hash takes longer than all else that is done here in a step.
+        self._trained: dict[int, Tensor] = {}
+        self._at_once: set[int] = set()
+        self._used: set[int] = set()
+        self._late: dict[int, Tensor] = {}
+        self._of_pass: dict[int, LateWeight] = {}
         self._before_use: Callable[[Tensor], object] = _nothing
 
     def expect(self, trained: Iterable[Tensor], at_once: Iterable[Tensor] = ()) -> None:
@@ -50,7 +51,8 @@ class LayerWeights:
             trained: the weights and biases that get gradients.
             at_once: those of them whose gradients are not put off.
         """
-        self._trained, self._at_once = frozenset(trained), frozenset(at_once)
+        self._trained = {id(weight): weight for weight in trained}
+        self._at_once = set(map(id, at_once))
 
     def begin_pass(
         self, between: Callable[[], object] = _nothing, before_use: Callable[[Tensor], object] = _nothing
@@ -63,7 +65,7 @@ class LayerWeights:
         """
         self._before_use = before_use
         # What is made last comes first, and the first layers are needed first in the next step.
-        self._of_pass = {weight: LateWeight(weight, between) for weight in reversed(self._late)}
+        self._of_pass = {key: LateWeight(weight, between) for key, weight in reversed(self._late.items())}
 
     def use(self, weight: Tensor, bias: Tensor) -> "LateWeight | None":
         """A layer is about to read its weight and its bias.
@@ -72,17 +74,18 @@ class LayerWeights:
             Where it leaves the product for the weight's gradient; None if it computes it at once.
         """
         for parameter in (weight, bias):
-            if parameter in self._trained:
+            if id(parameter) in self._trained:
                 self._before_use(parameter)
-                self._used.add(parameter)
-        if weight not in self._trained or weight in self._at_once or not torch.is_grad_enabled():
+                self._used.add(id(parameter))
+        key = id(weight)
+        if key not in self._trained or key in self._at_once or not torch.is_grad_enabled():
             return None
-        self._late.setdefault(weight)
-        return self._of_pass.get(weight)
+        self._late.setdefault(key, weight)
+        return self._of_pass.get(key)
 
     def knows(self, parameter: Tensor) -> bool:
         """Whether layers say before they read a parameter, as far as has been seen."""
-        return parameter in self._used
+        return id(parameter) in self._used
 
 
 class LateWeight:

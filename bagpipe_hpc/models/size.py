@@ -80,9 +80,9 @@ def weights_bytes(
         state_numbers: that the optimizer keeps for a weight.
         trainers: number of trainers T. Of several, each sums the gradients in a buffer of its own.
         deterministic: Horovod gathers the gradients of all trainers before they are added, where more than two do.
-        sums: `train.dense_sums`. If not by Horovod, messages may gather the gradients of two trainers, or of more all
-            parts of a trainer's share, as many numbers as its own gradients have, and the share; over a grid so on
-            each level (`mpi/reduction.py`).
+        sums: `train.dense_sums`. If not by Horovod, messages may bring the gradients of the other one of two trainers,
+            or of more all parts of a trainer's share, as many numbers as its own gradients have, and the share; over a
+            grid so on each level (`mpi/reduction.py`).
     """
     gathered: float = trainers if deterministic and trainers > 2 else 0
     if sums != "horovod" and trainers > 1:
@@ -94,10 +94,10 @@ def weights_bytes(
 def _gathered(levels: Levels) -> float:
     """Numbers of a sum with messages for each gradient: on each level the parts of a share, and the share.
 
-    Two trainers have no shares, and gather all.
+    Two trainers have no shares, and swap all.
     """
     if levels == (2,):
-        return 2.0
+        return 1.0
     found, shared = 0.0, 1.0
     for members in levels:
         found += shared * (1 + 1 / members)

@@ -296,7 +296,7 @@ class GradientReducer:
         if self.trainers == 1 or gradients.size == 0:
             stages, count = self._nothing_to_add(gradients), 0
         elif self.trainers == 2:
-            stages, count = self._gather_and_add(gradients, into), 1
+            stages, count = self._swap_and_add(gradients, into), 1
         else:
             stages, count = self._add_shares(self._levels, gradients, into), 2 * len(self._levels)
         with self._lock:
@@ -326,12 +326,14 @@ class GradientReducer:
         with self._lock:
             return newest.awaited()
 
-    def _gather_and_add(self, gradients: NDArray[Any], into: NDArray[np.float32] | None) -> _Stages:
+    def _swap_and_add(self, gradients: NDArray[Any], into: NDArray[np.float32] | None) -> _Stages:
         """One stage: the fastest for two, who exchange no more than they would with shares."""
-        gathered = np.empty((self.trainers, *gradients.shape), dtype=gradients.dtype)
-        yield Wait(self._levels[0].adding.Iallgather(gradients, gathered))
-        total = self._new_array(gradients.shape) if into is None else into
-        return add_in_order(self._unpacked(gathered, _new_array), total)
+        adding, others = self._levels[0].adding, np.empty_like(gradients)
+        own = adding.Get_rank()
+        travels = _Vector([0 if trainer == own else gradients.size for trainer in range(2)], [0, 0])
+        yield Wait(adding.Ialltoallv([gradients, *travels, self._kind], [others, *travels, self._kind]))
+        parts = [self._unpacked(part, _new_array) for part in ((gradients, others) if own == 0 else (others, gradients))]
+        return add_in_order(parts, self._new_array(gradients.shape) if into is None else into)
 
     def _add_shares(
         self, levels: Sequence[SumComms], gradients: NDArray[Any], into: NDArray[np.float32] | None
@@ -349,7 +351,7 @@ class GradientReducer:
         over_links = self._over_links[-len(levels)]  # within a host a core copies, which could add up meanwhile
         pieces = share_pieces(len(levels), gradients.nbytes) if over_links else 1
         shares = _shares(rows, width, trainers, rank, pieces)
-        kind = MPI.FLOAT if self._packing is None else MPI.INT16_T
+        kind = self._kind
         share: NDArray[Any] = np.empty((shares.pieces[-1].rows.stop, width), dtype=np.float32)
         taken, requests = [], []
         for piece in shares.pieces:
@@ -368,6 +370,11 @@ class GradientReducer:
         yield Wait(gathering.Ialltoallv([share, *shares.own_to_others, kind], [total, *shares.others, kind]))
         return self._unpacked(total, self._new_array)
 
+    @property
+    def _kind(self) -> MPI.Datatype:
+        """Of what travels."""
+        return MPI.FLOAT if self._packing is None else MPI.INT16_T
+
     def _nothing_to_add(self, gradients: NDArray[Any]) -> _Stages:
         """A sum that is complete as it is."""
         yield from ()
@@ -384,8 +391,13 @@ def _new_array(shape: tuple[int, ...]) -> NDArray[np.float32]:
     return np.empty(shape, dtype=np.float32)
 
 
-def add_in_order(parts: NDArray[np.float32], total: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
-    """Add two or more `parts[0]`, `parts[1]`, ... from left to right, float32 `[parts, ...]`, to `total [...]`."""
+def add_in_order(
+    parts: NDArray[np.float32] | Sequence[NDArray[np.float32]], total: NDArray[np.float32] | None = None
+) -> NDArray[np.float32]:
+    """Add two or more `parts[0]`, `parts[1]`, ... from left to right, float32 `[parts, ...]`, to `total [...]`.
+
+    The total may take the place of the first or the second one.
+    """
     total = np.add(parts[0], parts[1], out=total)
     for part in parts[2:]:
         total += part

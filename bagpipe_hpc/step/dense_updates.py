@@ -76,7 +76,7 @@ class DenseUpdates:
         self._parts = parts
         self._reducer = reducer
         self._groups = groups
-        self._group_of: dict[Tensor, int] = {weight: number for number, group in enumerate(groups) for weight in group}
+        self._group_of = {id(weight): number for number, group in enumerate(groups) for weight in group}
         self._stats = stats
         self._trace = trace
         self._can_wait = can_wait
@@ -91,15 +91,15 @@ class DenseUpdates:
             is_last: whether the pass is the last one of a step.
         """
         told = self._parts.layer_weights
-        for weight, group in self._group_of.items():
-            if told is None or not told.knows(weight):
-                self._update(group)
+        for number in sorted(self._left):
+            if told is None or not all(map(told.knows, self._groups[number])):
+                self._update(number)
         self._reducer.begin_pass(is_last=is_last)
 
     def before_use(self, weight: Tensor) -> None:
         """Update a weight that is about to be read, with those of its group."""
-        if weight in self._group_of:
-            self._update(self._group_of[weight])
+        if self._left and (number := self._group_of.get(id(weight))) is not None:
+            self._update(number)
 
     def end_step(self, step: int) -> None:
         """Behind the backward pass of a step and the updates of its rows."""
