@@ -13,6 +13,7 @@ from bagpipe_hpc.mpi.waiting import Waits
 from bagpipe_hpc.planning.sharing_choice import HOME, has_homes
 from bagpipe_hpc.step.compute import ComputeParts
 from bagpipe_hpc.step.home_rows import HomeRows
+from bagpipe_hpc.step.lone_rows import LoneRows
 from bagpipe_hpc.step.replicated_rows import ReplicatedRows
 from bagpipe_hpc.step.row_sharing import RowSharing, RowUpdates
 from bagpipe_hpc.step.row_sums import RowSums
@@ -27,7 +28,7 @@ def open_row_sharing(
     waits: Waits,
     ring: Callable[[], None],
 ) -> RowSharing:
-    """Rows with one home, rows that every trainer caches, or both.
+    """Rows with one home, rows that every trainer caches, or both; those of one trainer need neither.
 
     Args:
         config: of the run, `cache.sharing` settled.
@@ -48,7 +49,7 @@ def open_row_sharing(
         return ReplicatedRows(updates, RowSums(reducer, parts.device, short, ring))
 
     if not has_homes(sharing):
-        return everywhere()
+        return everywhere() if comms.layout.trainers > 1 else LoneRows(updates)
     exchange = RowExchange(comms.exchanges, grid_hops(config.kernels.backend))
     chains = HostChain(comms.gathering, 0), HostChain(comms.gathering, 1)
     at_homes = HomeRows(parts.caches, updates, exchange, comms.layout.trainers, short, waits, chains, ring)
