@@ -133,6 +133,23 @@ def _waiting_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _step_price_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--trainers", nargs="+", type=positive, default=[1, 2], metavar="T", help="on this host (default: 1 2)"
+    )
+    parser.add_argument(
+        "--slices",
+        nargs="+",
+        type=positive,
+        default=[4, 32, 128, 512],
+        metavar="N",
+        help="samples of a trainer's slice (default: 4 32 128 512)",
+    )
+    parser.add_argument(
+        "--set", nargs="+", default=[], metavar="section.field=value", help="further settings, as for bagpipe train"
+    )
+
+
 def _simulate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--measured", type=Path, metavar="FILE", help="what `step --save` wrote (default: measures first)"
@@ -334,6 +351,11 @@ BENCHMARKS = {
         "waiting",
         "what two trainers on one host wait for, and which threads take the cores, by what sums dense gradients",
         _waiting_arguments,
+    ),
+    "step_price": Benchmark(
+        "step_price",
+        "what a step takes beside its samples: ms and processor time by slice, and what is left of both at none",
+        _step_price_arguments,
     ),
     "ssd": Benchmark(
         "ssd",

@@ -27,7 +27,7 @@ from bagpipe_hpc.models.build import build_model
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
 from bagpipe_hpc.models.embeddings import Embeddings
 from bagpipe_hpc.models.facts import ModelFacts
-from bagpipe_hpc.models.gradient_groups import gradient_groups
+from bagpipe_hpc.models.gradient_groups import gradient_groups, trainable
 from bagpipe_hpc.models.loss import click_loss
 from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
 from bagpipe_hpc.rows.record import RowRecord
@@ -104,7 +104,7 @@ def measure(config: Config, facts: ModelFacts, samples: int, steps: int) -> Mome
         dense_updates.zero_grad()
         looked_up = cache.look_up(slots, positions).view(samples, SPARSE_FEATURES, -1)
         embeddings = Embeddings.of_stacked(facts.features, looked_up).requiring_gradients()
-        backward(model, embeddings, click_loss(model(dense, embeddings), labels, samples), take)
+        backward(trainable(model), embeddings, click_loss(model(dense, embeddings), labels, samples), take)
         cache.update(row_updates, slots, sums.pop(), step)
         dense_updates.step()
         moments.end_step(start_s)

@@ -312,11 +312,10 @@ class GradientReducer:
         tests the first: MPI moves long messages on while it is called. Never waits for other trainers.
         """
         newest = self._newest
-        is_under_way = newest is not None and not newest.are_all_complete
-        if is_under_way:
+        if newest is not None and not newest.are_all_complete:
             newest.advance_far()
         self._spent.free()
-        return is_under_way and not newest.are_all_complete
+        return newest is not None and not newest.are_all_complete
 
     def awaited(self) -> list[Awaited]:
         """What sums go on behind; for the thread that calls `advance`, until it does so again."""
@@ -329,10 +328,10 @@ class GradientReducer:
     def _swap_and_add(self, gradients: NDArray[Any], into: NDArray[np.float32] | None) -> _Stages:
         """One stage: the fastest for two, who exchange no more than they would with shares."""
         adding, others = self._levels[0].adding, np.empty_like(gradients)
-        own = adding.Get_rank()
-        travels = _Vector([0 if trainer == own else gradients.size for trainer in range(2)], [0, 0])
+        in_order = (gradients, others) if adding.Get_rank() == 0 else (others, gradients)
+        travels = _Vector([0 if part is gradients else gradients.size for part in in_order], [0, 0])
         yield Wait(adding.Ialltoallv([gradients, *travels, self._kind], [others, *travels, self._kind]))
-        parts = [self._unpacked(part, _new_array) for part in ((gradients, others) if own == 0 else (others, gradients))]
+        parts = [self._unpacked(part, _new_array) for part in in_order]
         return add_in_order(parts, self._new_array(gradients.shape) if into is None else into)
 
     def _add_shares(

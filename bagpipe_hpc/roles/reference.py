@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -204,7 +205,7 @@ class Reference:
         for part, reader in enumerate(self._readers):
             own_sums: dict[int, Tensor] = {}
             for own, samples in self._micro_batches(number, part, reader, slices, groups):
-                self._parts.begin_pass(step, samples)
+                self._parts.begin_pass(step, partial(np.asarray, samples))
                 embeddings = own.embeddings(self._parts.caches, self._features).requiring_gradients()
                 slice_step = SliceStep(self._parts.weights, own, embeddings, slices.sample_count, step)
                 yield slice_step

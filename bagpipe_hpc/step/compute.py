@@ -143,12 +143,17 @@ class ComputeParts:
             layer_weights,
         )
 
-    def begin_pass(self, step: int, samples: NDArray[np.int64]) -> None:
-        """Put the model into training mode; draw masks for samples with these numbers in the global batch, `[n]`."""
+    def begin_pass(self, step: int, samples: Callable[[], NDArray[np.int64]]) -> None:
+        """Put the model into training mode, and draw the masks of its pass.
+
+        Args:
+            step: number of the step, from 1.
+            samples: gives the numbers of the pass's samples in the global batch, `[n]`; not asked without masks.
+        """
         if not all(module.training for module in self.modules):
             self.model.train()
         if self.dropout:
-            self.dropout.begin(step, self.device.to_device(samples))
+            self.dropout.begin(step, self.device.to_device(samples()))
 
     def clear_gradients(self) -> None:
         """Begin a step: no weight has a gradient. An optimizer's `zero_grad` would take ten times as long."""

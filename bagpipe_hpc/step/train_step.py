@@ -81,7 +81,7 @@ class TrainStep:
         if batch.part == 0:
             self._parts.clear_gradients()
         self._dense.begin_pass(is_last=batch.is_last)
-        self._parts.begin_pass(step, batch.samples(self._slices, self._slice))
+        self._parts.begin_pass(step, partial(batch.samples, self._slices, self._slice))
         if layer_weights := self._parts.layer_weights:
             layer_weights.begin_pass(partial(self._update_early, batch, step), self._dense.before_use)
         embeddings = Embeddings.coming(self._features, partial(self._look_up, batch))

@@ -67,7 +67,6 @@ class Trace:
         """Record the time of the body, with a few numbers that say what it worked on."""
         return _Span(self, name, numbers)
 
-
     def add(self, name: str, start_s: float, end_s: float, track: str, **numbers: int) -> None:
         """Record what is known to have run between two values of `time.perf_counter`.
 

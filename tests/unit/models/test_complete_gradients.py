@@ -77,7 +77,8 @@ def test_a_width_is_complete_with_all_its_embeddings() -> None:
 def test_a_width_with_an_embedding_that_is_not_read_is_left_to_the_end() -> None:
     embeddings = rows_of(WIDTHS)
     model, taken = Reader(0, 2), []
-    gradients = backward(trainable(model), embeddings, model(torch.empty(0), embeddings), lambda width, _: taken.append(width))
+    loss = model(torch.empty(0), embeddings)
+    gradients = backward(trainable(model), embeddings, loss, lambda width, _: taken.append(width))
     assert taken == [6]
     assert gradients.keys() == {4, 6}
 
@@ -142,7 +143,8 @@ def test_a_loss_that_is_not_finite_gives_nothing_away(factor: float, count: int)
     taken = []
     inputs = NO_INPUTS._replace(dense=torch.empty(SAMPLES, 0), labels=torch.ones(SAMPLES))
     model = Reader(0)
-    step = SliceStep(trainable(model), inputs, rows_of(WIDTHS[:1]), 10, step=7, take=lambda width, _: taken.append(width))
+    rows = rows_of(WIDTHS[:1])
+    step = SliceStep(trainable(model), inputs, rows, 10, step=7, take=lambda width, _: taken.append(width))
     step.backward(factor * model(step.dense, step.embeddings))
     assert len(taken) == count
     assert step.result()[1].keys() == {4}

@@ -1,0 +1,132 @@
+"""Whole jobs on one host, and the processor time that their ranks' threads take for a step."""
+
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from bagpipe_hpc.cluster.role_layout import Role, RoleLayout
+from bagpipe_hpc.tools.conditions import REPOSITORY
+from benchmarks.jobs.other_load import OtherLoad
+from benchmarks.jobs.watched_command import CommandError
+from benchmarks.jobs.workload import Workload
+
+FOLDER = REPOSITORY / "build" / "bench"
+"""For shards and outputs."""
+_LOOK_EVERY_S = 0.02
+
+_Threads = dict[tuple[int, int], float]
+"""Processor time in seconds of each thread, by the number of its rank and its own, from 0 for the main thread."""
+
+
+@dataclass(frozen=True)
+class WatchedSteps:
+    """What some steps of a job showed.
+
+    Attributes:
+        step_ms: of one, in the mean.
+        compute_ms: processor time a step of all trainers' compute threads together.
+        other_threads_ms: of the trainers' other threads.
+        other_roles_ms: of oracle and servers.
+        others_share: of the cores, that other programs took.
+        trainers: what each trainer said of its steps, report after report (`metrics.jsonl`).
+    """
+
+    step_ms: float
+    compute_ms: float
+    other_threads_ms: float
+    other_roles_ms: float
+    others_share: float
+    trainers: list[dict[str, float]]
+
+
+def watch_steps(
+    workload: Workload, shards: Path, layout: RoleLayout, first: int, steps: int, overrides: list[str]
+) -> WatchedSteps:
+    """Run a job, and look at its threads when the first and the last step that count are done.
+
+    Args:
+        workload: whose configuration it has.
+        shards: with rows enough for `first + steps` steps and some more.
+        layout: of its ranks, oracle, servers and trainers in this order.
+        first: steps before those that count.
+        steps: that count.
+        overrides: further settings, each `section.field=value`.
+
+    Raises:
+        CommandError: it ended with an error.
+    """
+    last = first + steps
+    with tempfile.TemporaryDirectory(dir=FOLDER) as scratch, OtherLoad() as others:
+        output = Path(scratch, "run")
+        settings = [
+            *(f"data.path={shards}", "data.verify=quick", f"roles.servers={layout.servers}"),
+            *("roles.placement=rank_order", f"train.max_steps={last + 10}", "train.log_every_steps=10"),
+            *("train.evaluate=false", "train.checkpoint_at_end=false", f"train.output={output}"),
+            *("kernels.linear=onednn", *overrides),
+        ]
+        command: list[str | Path] = [REPOSITORY / "scripts" / "run_ranks.sh", str(layout.world_size), sys.executable]
+        command += ["-m", "bagpipe_hpc", "train", workload.config_file, *settings]
+        log = Path(scratch, "log")
+        with log.open("w") as file:
+            job = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
+        _wait_for(job, output, first)
+        before, since = _threads(job.pid), time.monotonic()
+        _wait_for(job, output, last)
+        after, seconds = _threads(job.pid), time.monotonic() - since
+        if job.wait():
+            raise CommandError(f"{' '.join(map(str, command))}\nended with {job.returncode}:\n{log.read_text()}")
+        counted = [record for record in _records(output) if first < record["step"] <= last]
+
+    def spent_ms(*, of_trainers: bool, of_main: bool | None = None) -> float:
+        found = 0.0
+        for (rank, thread), used_s in after.items():
+            if (layout.role(rank) is Role.TRAINER) is of_trainers and of_main in (None, thread == 0):
+                found += used_s - before.get((rank, thread), 0.0)
+        return 1e3 * found / steps
+
+    return WatchedSteps(
+        1e3 * seconds / steps,
+        spent_ms(of_trainers=True, of_main=True),
+        spent_ms(of_trainers=True, of_main=False),
+        spent_ms(of_trainers=False),
+        others.share,
+        [trainer for record in counted for trainer in record["trainers"]],
+    )
+
+
+def _wait_for(job: "subprocess.Popen[bytes]", output: Path, step: int) -> None:
+    """Wait until a step is recorded, or the job is over."""
+    while job.poll() is None and max((record["step"] for record in _records(output)), default=0) < step:
+        time.sleep(_LOOK_EVERY_S)
+
+
+def _records(output: Path) -> list[dict[str, Any]]:
+    """What the job has said of its progress."""
+    with contextlib.suppress(OSError):
+        lines = (output / "metrics.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+        records = [json.loads(line) for line in lines if line.endswith("\n")]
+        return [record for record in records if record["event"] == "progress"]
+    return []
+
+
+def _threads(launcher: int) -> _Threads:
+    """Of all ranks that a launcher has started, in the order in which it did."""
+    found: _Threads = {}
+    with contextlib.suppress(psutil.NoSuchProcess):
+        processes = [
+            (process.pid, process)
+            for process in psutil.Process(launcher).children(recursive=True)
+            if process.cmdline()[1:4] == ["-m", "bagpipe_hpc", "train"]
+        ]
+        for rank, (_, process) in enumerate(sorted(processes)):
+            for thread, times in enumerate(sorted(process.threads())):
+                found[rank, thread] = times.user_time + times.system_time
+    return found
