@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,8 @@ FOLDER = REPOSITORY / "build" / "bench"
 """For shards and outputs."""
 _LOOK_EVERY_S = 0.02
 
-_Threads = dict[tuple[int, int], float]
-"""Processor time in seconds of each thread, by the number of its rank and its own, from 0 for the main thread."""
+_Threads = dict[tuple[int, int, bool], float]
+"""Processor time in seconds of each thread, by its rank, its number in the system, and whether it is the main one."""
 
 
 @dataclass(frozen=True)
@@ -83,13 +84,13 @@ def watch_steps(
         after, seconds = _threads(job.pid), time.monotonic() - since
         if job.wait():
             raise CommandError(f"{' '.join(map(str, command))}\nended with {job.returncode}:\n{log.read_text()}")
-        counted = [record for record in _records(output) if first < record["step"] <= last]
+        counted = [record for record in _progress(output) if first < record["step"] <= last]
 
     def spent_ms(*, of_trainers: bool, of_main: bool | None = None) -> float:
         found = 0.0
-        for (rank, thread), used_s in after.items():
-            if (layout.role(rank) is Role.TRAINER) is of_trainers and of_main in (None, thread == 0):
-                found += used_s - before.get((rank, thread), 0.0)
+        for (rank, thread, is_main), used_s in after.items():
+            if (layout.role(rank) is Role.TRAINER) is of_trainers and of_main in (None, is_main):
+                found += used_s - before.get((rank, thread, is_main), 0.0)
         return 1e3 * found / steps
 
     return WatchedSteps(
@@ -104,17 +105,16 @@ def watch_steps(
 
 def _wait_for(job: "subprocess.Popen[bytes]", output: Path, step: int) -> None:
     """Wait until a step is recorded, or the job is over."""
-    while job.poll() is None and max((record["step"] for record in _records(output)), default=0) < step:
+    while job.poll() is None and next(_progress(output), {"step": 0})["step"] < step:
         time.sleep(_LOOK_EVERY_S)
 
 
-def _records(output: Path) -> list[dict[str, Any]]:
-    """What the job has said of its progress."""
+def _progress(output: Path) -> Iterator[dict[str, Any]]:
+    """What the job has said of its progress, the last first; no line is parsed before it is asked for."""
     with contextlib.suppress(OSError):
         lines = (output / "metrics.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
-        records = [json.loads(line) for line in lines if line.endswith("\n")]
-        return [record for record in records if record["event"] == "progress"]
-    return []
+        records = (json.loads(line) for line in reversed(lines) if line.endswith("\n"))
+        yield from (record for record in records if record["event"] == "progress")
 
 
 def _threads(launcher: int) -> _Threads:
@@ -127,6 +127,6 @@ def _threads(launcher: int) -> _Threads:
             if process.cmdline()[1:4] == ["-m", "bagpipe_hpc", "train"]
         ]
         for rank, (_, process) in enumerate(sorted(processes)):
-            for thread, times in enumerate(sorted(process.threads())):
-                found[rank, thread] = times.user_time + times.system_time
+            for thread in process.threads():
+                found[rank, thread.id, thread.id == process.pid] = thread.user_time + thread.system_time
     return found
