@@ -74,6 +74,26 @@ def test_sums_under_way_do_not_meet(comm):
         np.testing.assert_array_equal(found, left_to_right(parts))
 
 
+@pytest.mark.mpi(min_size=2)
+def test_two_trainers_swap_gradients(comm):
+    """Which stay as they are, or become their sum."""
+    made = []
+
+    def new_array(shape):
+        made.append(np.full(shape, np.nan, dtype=np.float32))
+        return made[-1]
+
+    sums = GradientReducer(comm, comm.Dup(), 30.0, new_array=new_array)
+    parts = [gradients(0, trainer, 900) for trainer in range(2)]
+    own = parts[comm.Get_rank()].copy()
+    found = sums.start(own).wait("a sum")
+    np.testing.assert_array_equal(found, left_to_right(parts))
+    np.testing.assert_array_equal(own, parts[comm.Get_rank()])
+    assert found is made[-1]
+    assert sums.start(own, into=own).wait("a sum in place") is own
+    np.testing.assert_array_equal(own, left_to_right(parts))
+
+
 @pytest.mark.mpi(min_size=5)
 def test_five_trainers_sums_are_in_rank_order(comm):
     """Three trainers have a single third part; with five, any other order of those from the third on shows as well."""

@@ -70,6 +70,8 @@ def test_native_code_refuses_what_it_would_misread() -> None:
         look.first_row([torch.zeros(4, 2).double()], torch.tensor([0, 1], dtype=torch.int32))
     with pytest.raises(ValueError, match=r"tensor is torch.float32 \(3, 2\) .*needs contiguous float32"):
         look.first_tensor([torch.zeros(2, 3).t()])
+    with pytest.raises(ValueError, match=r"tensor is torch.float32 \(2,\) on meta: .* on the CPU"):
+        look.first_tensor([torch.zeros(2, device="meta")])
 
 
 def test_the_twin_can_be_forced() -> None:

@@ -1,5 +1,6 @@
 """Dense weights that are updated before they are read again, or at the end of a step: the same bits."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -52,15 +53,22 @@ class OwnNet(nn.Module):
         """As `TakesKernels` has it."""
 
 
+def each_apart(net: Net) -> list[list[nn.Parameter]]:
+    """The scale, and each layer."""
+    first, second = net.layers
+    return [[net.scale], [*first.parameters()], [*second.parameters()]]
+
+
 class Run:
     """Steps of one trainer of two alike."""
 
-    def __init__(self, *, can_wait: bool, optimizer: str = "SGD") -> None:
+    def __init__(
+        self, *, can_wait: bool, optimizer: str = "SGD", groups: Callable[[Net], list[list[nn.Parameter]]] = each_apart
+    ) -> None:
         self.late = LayerWeights()
         self.net = Net(self.late)
-        first, second = self.net.layers
-        groups = [[self.net.scale], [*first.parameters()], [*second.parameters()]]
-        order_of_sums(groups, self.late, TrainConfig())
+        of_net = groups(self.net)
+        order_of_sums(of_net, self.late, TrainConfig())
         config = OptimizerConfig(dense=optimizer, dense_lr=1e-3, dense_options=OPTIMIZERS[optimizer])
         self.optimizer = dense_optimizer(config, self.net.parameters())
         self.seen: list[tuple[int, bool]] = []
@@ -72,8 +80,8 @@ class Run:
             update_dense=self.update_dense,
             divergence=SimpleNamespace(see_dense=self.see_dense),
         )
-        reducer = DenseReducer(groups, TwoAlike(), waits=Waits(1.0, nobody), device=Cpu(), ring=nobody)
-        self.updates = DenseUpdates(parts, reducer, groups, StepStats(), Trace(enabled=False), can_wait=can_wait)
+        reducer = DenseReducer(of_net, TwoAlike(), waits=Waits(1.0, nobody), device=Cpu(), ring=nobody)
+        self.updates = DenseUpdates(parts, reducer, of_net, StepStats(), Trace(enabled=False), can_wait=can_wait)
 
     def step_dense(self, step: int) -> None:
         self.stepped.append(step)
@@ -132,6 +140,17 @@ def test_each_group_is_updated_when_it_is_read_or_may_be() -> None:
     assert run.stepped == [1, 1, 1]
     assert run.seen == [(1, True)]
     assert all(weight.grad is None for weight in run.net.parameters())
+
+
+def test_a_group_with_one_weight_of_which_no_layer_tells_is_updated_before_the_pass() -> None:
+    run = Run(
+        can_wait=True, groups=lambda net: [[net.scale, *net.layers[0].parameters()], [*net.layers[1].parameters()]]
+    )
+    run.train(1)
+    run.updates.begin_pass(is_last=True)
+    assert run.stepped == [1]
+    run.updates.settle()
+    assert run.stepped == [1, 1]
 
 
 def test_before_layers_have_said_what_they_read_all_is_updated() -> None:

@@ -62,8 +62,8 @@ def test_copies_that_leave_before_their_batch_is_computed(
     monkeypatch.setattr(rows, "_begun", [SimpleNamespace()])
     monkeypatch.setattr(rows, "_groups", [SimpleNamespace()])
     monkeypatch.setattr(rows, "_is_now_summed", lambda: True)
-    for done in ("_update_solo", "_update_now"):
-        monkeypatch.setattr(rows, done, lambda _: None)
+    monkeypatch.setattr(rows, "_update_solo", lambda _: None)
+    monkeypatch.setattr(rows, "_update_now", lambda _: setattr(rows, "_awaited", ("copies",)))
     batch: Any = None
     rows.update_early(batch, 1)
-    assert found == [(0, 0)]
+    assert found == [(1, 0)], "behind the copies that leave"

@@ -51,6 +51,17 @@ def test_each_thread_has_a_line_of_its_own_and_the_main_one_comes_first():
     assert {event["name"]: event["tid"] for event in spans(events)} == {"step": 0, "fetch": 1}
 
 
+def test_a_span_within_another_is_under_way_until_it_ends():
+    trace = Trace(enabled=True)
+    with trace.span("step"):
+        with trace.span("update rows", rows=3):
+            assert trace.under_way()[0] == ["update rows"]
+        assert trace.under_way()[0] == ["step"]
+    assert trace.under_way() == ([], 0.0)
+    found = {event["name"]: event["args"] for event in spans(trace.events(0, ""))}
+    assert found == {"update rows": {"rows": 3}, "step": {}}
+
+
 def test_a_span_is_recorded_though_its_body_fails():
     trace = Trace(enabled=True)
     with pytest.raises(KeyError), trace.span("step"):
