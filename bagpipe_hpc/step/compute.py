@@ -21,7 +21,6 @@ from bagpipe_hpc.models.dense_optimizer import dense_optimizer
 from bagpipe_hpc.models.dense_rate import DenseRate
 from bagpipe_hpc.models.dropout import DropoutMasks
 from bagpipe_hpc.models.gradient_clipping import clip_dense
-from bagpipe_hpc.models.gradient_groups import trainable
 from bagpipe_hpc.models.layer_weights import LayerWeights
 from bagpipe_hpc.planning.slots import CacheSlots
 from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
@@ -45,7 +44,7 @@ class ComputeParts:
         frozen_rows: of each group, the rows that updates pass over; None for none.
         row_optimizer: updates the rows.
         model: dense half, with its first weights or those of the checkpoint that the run goes on from.
-        weights: those of the model that training changes.
+        weights: all of the model, also those that are frozen: a loop of one's own may freeze them for a while.
         modules: all of the model.
         dropout: draws the masks of its `Dropout` modules.
         dense_optimizer: updates its weights; its state is the checkpoint's too.
@@ -130,7 +129,7 @@ class ComputeParts:
             tuple(FrozenRows.of(run.frozen_tables, group.tables.tables, device) for group in run.groups),
             row_optimizer,
             model,
-            tuple(trainable(model)),
+            tuple(model.parameters()),
             tuple(model.modules()),
             DropoutMasks(model, config.train.seed),
             optimizer,

@@ -41,7 +41,7 @@ def forward_backward(
     """
     logits = model(dense, embeddings.requiring_gradients())
     loss = click_loss(logits, labels, batch_samples, sample_weights)
-    return loss.detach(), backward(trainable(model), embeddings, loss)
+    return loss.detach(), backward([*model.parameters()], embeddings, loss)
 
 
 def backward(
@@ -53,7 +53,7 @@ def backward(
     all weights, to sum them over the trainers, waits for that one too.
 
     Args:
-        weights: those of the dense half that are trained; their `.grad` fields are added to.
+        weights: of the dense half; the `.grad` fields of those that require gradients are added to.
         embeddings: of the slice; they require gradients.
         loss: the slice's share, a scalar.
         take: is given those of each width while the pass goes on, as soon as they are complete; but not those of a
@@ -65,7 +65,7 @@ def backward(
     by_width = embeddings.by_width()
     with noticing(by_width, lambda width: take(width, _gradients(by_width[width]))) if take else nullcontext():
         torch.autograd.backward(loss)
-    untouched = [weight for weight in weights if weight.grad is None]
+    untouched = [weight for weight in weights if weight.requires_grad and weight.grad is None]
     if untouched:
         torch.autograd.backward(untouched, [torch.zeros_like(weight) for weight in untouched])
     return {width: _gradients(leaves) for width, leaves in by_width.items()}

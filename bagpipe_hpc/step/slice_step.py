@@ -20,7 +20,7 @@ class SliceStep:
     """A trainer's slice of a batch, or a micro-batch of it; its rows are here.
 
     Args:
-        trained: weights of the dense half, as for `backward`.
+        model_weights: of the dense half, as for `backward`.
         inputs: of the slice.
         embeddings: of its look-ups; tensors that require gradients.
         batch_samples: of the global batch.
@@ -40,7 +40,7 @@ class SliceStep:
 
     def __init__(
         self,
-        trained: Sequence[Tensor],
+        model_weights: Sequence[Tensor],
         inputs: BatchInputs,
         embeddings: Embeddings,
         batch_samples: int,
@@ -54,7 +54,7 @@ class SliceStep:
         self.embeddings = embeddings
         self.batch_samples = batch_samples
         self.step = step
-        self._trained = trained
+        self._model_weights = model_weights
         self._take = take
         self._before_backward = before_backward
         self._result: tuple[Tensor, dict[int, Tensor]] | None = None
@@ -76,7 +76,7 @@ class SliceStep:
             raise ConfigError(f"step {self.step}: backward got a loss {kind}; give it a scalar with a gradient")
         self._before_backward()
         take = self._take if self._take and math.isfinite(loss.item()) else None
-        self._result = loss.detach(), backward(self._trained, self.embeddings, loss, take)
+        self._result = loss.detach(), backward(self._model_weights, self.embeddings, loss, take)
 
     def result(self) -> tuple[Tensor, dict[int, Tensor]]:
         """The loss, float32 `[]`, and the gradients of the embeddings of each width D, float32 `[O, D]`.

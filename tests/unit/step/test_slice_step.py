@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.embeddings import Embeddings
 from bagpipe_hpc.models.facts import ModelFacts
-from bagpipe_hpc.models.gradient_groups import trainable
 from bagpipe_hpc.models.loss import click_loss
 from bagpipe_hpc.step.dense_step import forward_backward
 from bagpipe_hpc.step.ready_batch import NO_INPUTS
@@ -31,7 +30,7 @@ class Sum(nn.Module):
 def slice_step(model: nn.Module, samples: int = 5) -> SliceStep:
     inputs = NO_INPUTS._replace(dense=torch.rand(samples, 3), labels=torch.ones(samples))
     embeddings = Embeddings.of_stacked(FACTS.features, torch.rand(samples, 2, 4)).requiring_gradients()
-    return SliceStep(trainable(model), inputs, embeddings, 10, step=7)
+    return SliceStep([*model.parameters()], inputs, embeddings, 10, step=7)
 
 
 def test_the_default_loop_trains_by_cross_entropy() -> None:
@@ -49,6 +48,19 @@ def test_the_default_loop_trains_by_cross_entropy() -> None:
     assert torch.equal(gradients[4], of_embeddings[4])
     assert model.layer.weight.grad is not None
     assert torch.equal(model.layer.weight.grad, other.layer.weight.grad)  # type: ignore[arg-type]
+
+
+def test_a_loop_may_freeze_weights_for_a_while() -> None:
+    """They get no gradient, not even zeros, which an optimizer would take for one."""
+    model = Sum()
+    model.layer.requires_grad_(False)
+    step = slice_step(model)
+    step.backward(model(step.dense, step.embeddings).sum())
+    assert all(weight.grad is None for weight in model.parameters())
+    model.layer.requires_grad_(True)
+    step = slice_step(model)
+    step.backward(step.embeddings.stacked().sum())
+    assert all(torch.equal(weight.grad, torch.zeros_like(weight)) for weight in model.parameters())  # type: ignore[arg-type]
 
 
 def test_a_slice_without_a_loss_is_refused() -> None:
