@@ -395,7 +395,7 @@ def add_in_order(
 ) -> NDArray[np.float32]:
     """Add two or more `parts[0]`, `parts[1]`, ... from left to right, float32 `[parts, ...]`, to `total [...]`.
 
-    The total may take the place of the first or the second one.
+    The total may be `parts[0]` or `parts[1]`.
     """
     total = np.add(parts[0], parts[1], out=total)
     for part in parts[2:]:

@@ -28,7 +28,7 @@ def open_row_sharing(
     waits: Waits,
     ring: Callable[[], None],
 ) -> RowSharing:
-    """Rows with one home, rows that every trainer caches, or both; those of one trainer need neither.
+    """Rows with one home, rows that every trainer caches, or both; or those of a trainer that is alone.
 
     Args:
         config: of the run, `cache.sharing` settled.

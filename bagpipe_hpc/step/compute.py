@@ -45,7 +45,7 @@ class ComputeParts:
         row_optimizer: updates the rows.
         model: dense half, with its first weights or those of the checkpoint that the run goes on from.
         weights: all of the model, also those that are frozen: a loop of one's own may freeze them for a while.
-        modules: all of the model.
+        modules: all of the model, as it was made.
         dropout: draws the masks of its `Dropout` modules.
         dense_optimizer: updates its weights; its state is the checkpoint's too.
         dense_rate: sets its learning rate before each step.
@@ -155,7 +155,7 @@ class ComputeParts:
             self.dropout.begin(step, self.device.to_device(samples()))
 
     def clear_gradients(self) -> None:
-        """Begin a step: no weight has a gradient. An optimizer's `zero_grad` takes eight times as long."""
+        """Let all gradients of weights go. An optimizer's `zero_grad` takes eight times as long."""
         for weight in self.weights:
             weight.grad = None
 

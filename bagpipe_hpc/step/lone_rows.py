@@ -1,4 +1,4 @@
-"""Rows of a trainer that is alone, whatever `cache.sharing` says of those that several use: nothing is summed."""
+"""Rows of a trainer that is alone, where all would have those that several use (`cache.sharing=replicated`)."""
 
 from torch import Tensor
 
@@ -9,7 +9,7 @@ from bagpipe_hpc.step.row_sharing import RowUpdates
 
 
 class LoneRows:
-    """The `RowSharing` of one trainer. It updates all rows of a batch at once, as nobody waits for some of them.
+    """The `RowSharing` of one trainer. Nothing is summed, and all rows of a batch are updated at once.
 
     Args:
         updates: applies gradients.
