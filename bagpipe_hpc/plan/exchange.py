@@ -82,7 +82,7 @@ class ExchangeCounts:
 
     def flow(self, kind: Kind) -> Flow:
         """What flows of one kind."""
-        to, source = (
+        to, source = (  # in the order of `Kind`
             (self.now_to, self.now_from),
             (self.later_to, self.later_from),
             (self.next_to, self.next_from),

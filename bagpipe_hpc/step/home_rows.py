@@ -252,7 +252,10 @@ class HomeRows:
         return _are_complete(self._totals)
 
     def _update_now(self, step: int) -> None:
-        """Update now(x), which is summed, and let copies leave: of solo rows, too, which are updated by now."""
+        """Update now(x), which is summed, and let copies leave: of solo rows, too, which are updated by now.
+
+        Whoever calls it rings for the mover, when there is nothing more to give it.
+        """
         totals, self._totals = self._totals, []
         self._updates.travelled("now gradients", self._begun_s, self._now_rows())
         for (own, _, _), total in zip(self._begun, totals, strict=True):

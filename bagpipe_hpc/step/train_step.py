@@ -99,7 +99,7 @@ class TrainStep:
     def _look_up(self, batch: ReadyBatch) -> Embeddings:
         """What a model gets of a micro-batch, differentiable, within its forward pass or before."""
         device = self._device.torch_device.type
-        # A question is cheaper than switching off what is off.
+        # To ask takes 0.1 us, to switch off what is off 2.4.
         with torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext():
             if batch.part == 0:
                 self._rows.start(batch)

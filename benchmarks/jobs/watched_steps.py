@@ -37,7 +37,7 @@ class WatchedSteps:
         other_threads_ms: of the trainers' other threads.
         other_roles_ms: of oracle and servers.
         others_share: of the cores, that other programs took.
-        trainers: what each trainer said of its steps, report after report (`metrics.jsonl`).
+        trainers: what each trainer said of its steps, the last report first (`metrics.jsonl`).
     """
 
     step_ms: float

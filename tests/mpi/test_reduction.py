@@ -94,6 +94,24 @@ def test_two_trainers_swap_gradients(comm):
     np.testing.assert_array_equal(own, left_to_right(parts))
 
 
+@pytest.mark.mpi(min_size=2)
+def test_an_older_sum_is_moved_on_though_the_newest_is_complete(comm):
+    """It is named and asked until it is over, and its request is freed then."""
+    sums = reducer(comm)
+    assert (sums.advance(), sums.awaited()) == (False, [])
+    if comm.Get_rank() == 1:
+        comm.Barrier()  # until then the other trainer has begun alone
+    older, newest = sums.start(gradients(0, comm.Get_rank(), 900)), sums.start(gradients(1, comm.Get_rank(), 0))
+    assert newest.is_complete
+    if comm.Get_rank() == 0:
+        assert sums.advance()
+        assert [len(group) for group in sums.awaited()] == [1]
+        comm.Barrier()
+    wait_until(lambda: not sums.advance(), "the older sum", 30.0)
+    assert older.is_complete
+    assert (sums.awaited(), list(sums._spent._spent)) == ([], [])
+
+
 @pytest.mark.mpi(min_size=5)
 def test_five_trainers_sums_are_in_rank_order(comm):
     """Three trainers have a single third part; with five, any other order of those from the third on shows as well."""
