@@ -26,10 +26,13 @@ import subprocess
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
+
+from tests.forked_rank import FILES_OF_A_MESSAGE
 
 ROOT = Path(__file__).resolve().parents[1]
 SOCKET_VARIABLE = "BAGPIPE_TEST_FORKS"
@@ -48,9 +51,6 @@ _IMPORTED = (
 )
 """What a fork finds; nothing of it may start threads, or import mpi4py, which starts MPI. Optimizers import
 `torch._dynamo` when they are made, `numpy.unique` imports `numpy.ma`, and Horovod `http.server`."""
-_MOST_FILES = 250
-_ABOVE_ALL_FILES = 500
-"""Numbers of open files that no rank has yet."""
 _C_LIBRARY = ctypes.PyDLL(None)
 
 
@@ -107,15 +107,35 @@ class Request:
     """What a small program has sent: a module with its arguments, and all that a process gets from its parent."""
 
     def __init__(self, connection: socket.socket) -> None:
-        head, self._files, _, _ = socket.recv_fds(connection, 8, _MOST_FILES)
-        size = int.from_bytes(head, "big")
+        self._files: list[int] = []
+        try:
+            self._told = self._receive_all(connection)
+        except (EOFError, ConnectionError):
+            self.close()
+            raise
+
+    def _receive_all(self, connection: socket.socket) -> dict[str, Any]:
+        """What was told; the files come behind it, and are kept.
+
+        Raises:
+            ConnectionError, EOFError: the small program has ended.
+        """
+        size = int.from_bytes(self._receive(connection, 8), "big")
+        told: dict[str, Any] = json.loads(self._receive(connection, size))
+        while len(self._files) < len(told["files"]):
+            self._receive(connection, 1)
+        return told
+
+    def _receive(self, connection: socket.socket, size: int) -> bytes:
+        """Bytes, and the files that came with them."""
         content = b""
         while len(content) < size:
-            part = connection.recv(size - len(content))
+            part, files, _, _ = socket.recv_fds(connection, size - len(content), FILES_OF_A_MESSAGE)
+            self._files += files
             if not part:
                 raise EOFError("a rank ended before it had said what to run")
             content += part
-        self._told = json.loads(content)
+        return content
 
     def close(self) -> None:
         """Leave the files to the fork."""
@@ -124,8 +144,9 @@ class Request:
 
     def take(self) -> str:
         """Become this process; the module to run."""
-        moved = [fcntl.fcntl(file, fcntl.F_DUPFD, _ABOVE_ALL_FILES) for file in self._files]
-        os.closerange(0, _ABOVE_ALL_FILES)
+        above_all = max(*self._files, *self._told["files"]) + 1
+        moved = [fcntl.fcntl(file, fcntl.F_DUPFD, above_all) for file in self._files]
+        os.closerange(0, above_all)
         for file, number in zip(moved, self._told["files"], strict=True):
             os.dup2(file, number)
             os.close(file)
@@ -159,7 +180,12 @@ def serve(path: Path) -> str:
                 os._exit(0)
             if key.fileobj is listening:
                 connection, _ = listening.accept()
-                request = Request(connection)
+                try:
+                    request = Request(connection)
+                except (EOFError, ConnectionError) as gone:
+                    print(f"fork server: a rank is gone: {gone}", file=sys.stderr)
+                    connection.close()
+                    continue
                 process = os.fork()
                 if process == 0:
                     for ours in (awaited, listening, connection, *(other for _, other in ranks.values())):
@@ -206,7 +232,13 @@ def end_at_once(status: int) -> NoReturn:
 
 
 def leave_out_what_was_imported() -> None:
-    """Let forks skip what C libraries have registered for the end of a process so far: the last comes first."""
+    """Let forks skip what C libraries and finalizers have registered for the end of a process so far.
+
+    Those of torch write to 32 MB of what a fork shares with its server. Of C libraries the last that registers comes
+    first.
+    """
+    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
+        finalizer.atexit = False
     _C_LIBRARY.on_exit(_C_LIBRARY._exit, None)
 
 

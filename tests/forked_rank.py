@@ -11,6 +11,10 @@ import signal
 import socket
 import sys
 
+FILES_OF_A_MESSAGE = 200
+"""Linux lets a message carry 253 (unix(7)). Hydra's ranks inherit files of those that it started before them: the last
+of 258 has 530."""
+
 
 def open_files() -> list[int]:
     """Numbers of the files that this process was given."""
@@ -32,8 +36,9 @@ def main(path: str, command: list[str]) -> int:
     folder = os.getcwd()  # noqa: PTH109
     told = {"command": command, "environment": dict(os.environ), "folder": folder, "files": files}
     content = json.dumps(told).encode()
-    socket.send_fds(connection, [len(content).to_bytes(8, "big")], files)
-    connection.sendall(content)
+    connection.sendall(len(content).to_bytes(8, "big") + content)
+    for first in range(0, len(files), FILES_OF_A_MESSAGE):
+        socket.send_fds(connection, [b"f"], files[first : first + FILES_OF_A_MESSAGE])
     answer = connection.recv(4)
     if not answer:
         print("forked_rank: the fork server is gone", file=sys.stderr)

@@ -145,11 +145,19 @@ def story(output: Path) -> list[tuple[object, ...]]:
     return sorted(told, key=lambda event: (event[1], event[0] != "checkpoint"))
 
 
-def train(run_ranks: RunRanks, ranks: int, config: Path, runs: list[list[str]], folder: Path, *more: str) -> str:
+def train(
+    run_ranks: RunRanks,
+    ranks: int,
+    config: Path,
+    runs: list[list[str]],
+    folder: Path,
+    *more: str,
+    limit_s: float | None = None,
+) -> str:
     """Train one configuration after the other on `ranks` ranks; what they say on stderr."""
     path = folder / f"runs-{ranks}.json"
     path.write_text(json.dumps(runs))
-    limit_s = 120 + 20 * len(runs)  # a run takes a second or two on idle cores
+    limit_s = limit_s or 120 + 20 * len(runs)  # a run takes a second or two on idle cores
     finished = run_ranks(ranks, *forked_rank(DRIVER), config, path, *more, timeout_s=limit_s)
     assert finished.returncode == 0, finished.stdout + finished.stderr
     return finished.stderr

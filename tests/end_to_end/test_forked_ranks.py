@@ -3,13 +3,15 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.fork_server import forked_rank
+from tests.fork_server import forked_rank, server_socket
+from tests.forked_rank import FILES_OF_A_MESSAGE
 
 PLANTED = """
 import json, os, signal, sys, time
@@ -53,6 +55,26 @@ def test_a_fork_has_all_that_its_launcher_gave(
     assert ended.stderr == "to stderr\n"
     assert os.read(reading, 100) == b"through a file of its own"
     os.close(reading)
+
+
+def test_a_fork_may_have_more_files_than_a_message_carries(planted: tuple[str, ...]) -> None:
+    reading, writing = os.pipe()
+    more = [os.dup(writing) for _ in range(3 * FILES_OF_A_MESSAGE)]
+    last = more[-1]
+    ended = subprocess.run([*planted, "tell", str(last)], input="", capture_output=True, check=False, pass_fds=more)
+    for file in (writing, *more):
+        os.close(file)
+    assert ended.returncode == 0, ended.stderr
+    assert os.read(reading, 100) == b"through a file of its own"
+    os.close(reading)
+
+
+def test_the_server_goes_on_where_a_small_program_ends_too_soon(planted: tuple[str, ...]) -> None:
+    for said in (b"", b"\0" * 4, (9).to_bytes(8, "big") + b"{"):
+        with socket.socket(socket.AF_UNIX) as gone:
+            gone.connect(str(server_socket()))
+            gone.sendall(said)
+    assert subprocess.run([*planted, "exit", "7"], check=False).returncode == 7
 
 
 @pytest.mark.parametrize(
