@@ -21,7 +21,7 @@ from bagpipe_hpc.run.purpose import Purpose
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.run.stop_request import NeverStopped, StopRequest
 from bagpipe_hpc.telemetry.resource_use import save_resources
-from bagpipe_hpc.telemetry.status import telling_status
+from bagpipe_hpc.telemetry.status import naming_silent_ranks, telling_status
 from bagpipe_hpc.telemetry.trace import Trace, save_trace
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def run_prepared(
     comms.meet("being about to start its role", timeout_s)
     with (
         telling_status(purpose.folder, run.config.train, comms, trace),
+        naming_silent_ranks(purpose.folder, timeout_s),
         HeartbeatCounter(comms.world, comms.hosts, timeout_s) as counter,
         open_stores(run, comms) as stores,
         open_windows(run, need, comms, stores, fill_timeout_s) as windows,

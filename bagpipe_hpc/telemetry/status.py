@@ -9,18 +9,20 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bagpipe_hpc.cluster.role_layout import Role
 from bagpipe_hpc.config.schema import TrainConfig
+from bagpipe_hpc.errors import WaitTimeoutError
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.storage.atomic_write import replace_text
 from bagpipe_hpc.telemetry.prometheus import prometheus_name, prometheus_text
 from bagpipe_hpc.telemetry.resource_use import ResourceUse
 from bagpipe_hpc.telemetry.results import strict_json
-from bagpipe_hpc.telemetry.status_file import ENDED, STATUS_FOLDER
+from bagpipe_hpc.telemetry.status_file import ENDED, STATUS_FOLDER, who_is_silent
 from bagpipe_hpc.telemetry.trace import Trace
 
 BETWEEN = {Role.ORACLE: "reading", Role.SERVER: "serving", Role.TRAINER: "moving on"}
@@ -182,3 +184,21 @@ def telling_status(
         prometheus=Path(settings.prometheus) if settings.prometheus else None,
         output=folder.resolve(),
     )
+
+
+@contextlib.contextmanager
+def naming_silent_ranks(folder: Path | None, timeout_s: float) -> Iterator[None]:
+    """Say at the end of a wait for other ranks that lasted too long which of them tell nothing any more.
+
+    Args:
+        folder: as given to `telling_status`, whose files of earlier runs are gone.
+        timeout_s: how long such a wait may last.
+
+    Raises:
+        WaitTimeoutError: the body has raised it; with the names of ranks.
+    """
+    try:
+        yield
+    except WaitTimeoutError as error:
+        silent = who_is_silent(folder / STATUS_FOLDER, timeout_s) if folder else ""
+        raise WaitTimeoutError(f"{error}{silent}") from error

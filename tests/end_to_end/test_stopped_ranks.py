@@ -24,6 +24,7 @@ WAITED_FOR = {
     ),
 }
 """For each rank that is stopped: who notices, and what it says that it waited for."""
+NAMES = {ORACLE: "oracle 0", SERVER: "server 1", TRAINER: "trainer 1"}
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +61,10 @@ def test_a_stopped_rank_ends_the_job(rank: int, stopped: dict[int, Killed]) -> N
     assert ended.end_s < END_S
     assert ended.left == ()
     who, what = WAITED_FOR[rank]
-    said = rf"bagpipe: ({who}) \(world rank \d\) on \S+ failed: waited 8 s for ({what}).*a rank is stopped"
+    silent = rf"of 5 ranks these have been silent: {NAMES[rank]} on \S+ for \d+ s$"
+    said = (
+        rf"(?m)^bagpipe: ({who}) \(world rank \d\) on \S+ failed: waited 8 s for ({what}).*a rank is stopped.*{silent}"
+    )
     assert re.search(said, ended.finished.stderr), ended.finished.stderr
     blamed = "a heartbeat from the oracle" in ended.finished.stderr
     assert rank == ORACLE or not blamed, ended.finished.stderr

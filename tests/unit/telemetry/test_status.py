@@ -1,6 +1,7 @@
 """Each rank says what it does in a file of its own, which grows old when it cannot any more."""
 
 import json
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -10,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from bagpipe_hpc.cluster.role_layout import Role
+from bagpipe_hpc.errors import WaitTimeoutError
 from bagpipe_hpc.telemetry.prometheus import prometheus_name
-from bagpipe_hpc.telemetry.status import StatusWriter
-from bagpipe_hpc.telemetry.status_file import read_statuses
+from bagpipe_hpc.telemetry.status import StatusWriter, naming_silent_ranks
+from bagpipe_hpc.telemetry.status_file import read_statuses, who_is_silent
 from bagpipe_hpc.telemetry.trace import Trace
 
 LIMIT_S = 30.0
+ALL_TELL = "; all 3 ranks still tell what they do: it is the network, or one is busy (`bagpipe top`)"
 
 
 def writer(
@@ -122,6 +125,69 @@ def test_damaged_files_are_passed_over(tmp_path: Path) -> None:
     (tmp_path / "server-0.json").write_text("[1]", encoding="utf-8")
     (tmp_path / "trainer-0.json").write_text(json.dumps({"role": "trainer"}), encoding="utf-8")
     assert [status for _, status in read_statuses(tmp_path)] == [{"role": "trainer"}]
+
+
+def told_before(folder: Path, seconds: dict[str, float], **more: object) -> Path:
+    """Files of ranks, each written so many seconds before now."""
+    for name, ago_s in seconds.items():
+        role, number = name.split()
+        status = {"role": role, "role_rank": int(number), "host": "node7", "every_s": 2.0, **more}
+        path = folder / f"{role}-{number}.json"
+        path.write_text(json.dumps(status), encoding="utf-8")
+        os.utime(path, (1e9 - ago_s, 1e9 - ago_s))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("seconds", "silent"),
+    [
+        ({"oracle 0": 0, "server 0": 149, "trainer 0": 0}, ""),
+        ({"oracle 0": 0, "server 0": 151, "trainer 0": 0}, "server 0 on node7 for 151 s"),
+        ({"oracle 0": 2, "trainer 0": 300, "trainer 1": 0.5}, "trainer 0 on node7 for 300 s"),
+    ],
+)
+def test_ranks_are_silent_that_did_not_write_for_half_of_a_wait(
+    seconds: dict[str, float], silent: str, tmp_path: Path
+) -> None:
+    found = who_is_silent(told_before(tmp_path, seconds), 300.0)
+    assert found == (f"; of 3 ranks these have been silent: {silent}" if silent else ALL_TELL)
+
+
+def test_of_a_short_wait_ranks_are_silent_that_left_out_two_files(tmp_path: Path) -> None:
+    seconds = {"oracle 0": 0, "trainer 0": 3.5, "trainer 1": 4.5}
+    assert who_is_silent(told_before(tmp_path, seconds), 1.0).endswith(": trainer 1 on node7 for 4 s")
+
+
+def test_eight_silent_ranks_are_named(tmp_path: Path) -> None:
+    seconds = {"oracle 0": 0} | {f"trainer {number}": 500 for number in range(10)}
+    found = who_is_silent(told_before(tmp_path, seconds), 300.0)
+    assert found.startswith("; of 11 ranks these have been silent: trainer 0 on node7 for 500 s, trainer 1 on ")
+    assert found.endswith(", trainer 7 on node7 for 500 s, 2 more")
+
+
+def test_who_has_ended_is_not_silent(tmp_path: Path) -> None:
+    told_before(tmp_path, {"server 0": 500}, doing=["ended"])
+    assert who_is_silent(tmp_path, 300.0) == ""
+    assert who_is_silent(told_before(tmp_path, {"oracle 0": 0, "trainer 0": 0}), 300.0) == ALL_TELL.replace("3", "2")
+
+
+def test_damaged_numbers_name_nobody_by_mistake(tmp_path: Path) -> None:
+    told_before(tmp_path, {"oracle 0": 0, "server 0": 1, "trainer 0": 2}, every_s="often")
+    assert who_is_silent(tmp_path, 300.0) == ALL_TELL
+
+
+def test_an_error_of_a_wait_names_silent_ranks(tmp_path: Path) -> None:
+    (tmp_path / "status").mkdir()
+    told_before(tmp_path / "status", {"oracle 0": 0, "trainer 0": 31})
+    waited = "waited 30 s for rows; of 2 ranks these have been silent: trainer 0 on node7 for 31 s"
+    with pytest.raises(WaitTimeoutError, match=waited), naming_silent_ranks(tmp_path, 30.0):
+        raise WaitTimeoutError("waited 30 s for rows")
+
+
+@pytest.mark.parametrize("folder", [None, Path("/nowhere")])
+def test_without_files_an_error_stays_as_it_is(folder: Path | None) -> None:
+    with pytest.raises(WaitTimeoutError, match=r"^waited$"), naming_silent_ranks(folder, 30.0):
+        raise WaitTimeoutError("waited")
 
 
 def test_prometheus_gets_a_file_while_the_rank_runs(tmp_path: Path) -> None:
