@@ -304,17 +304,25 @@ _COLUMNS = {
 }
 _OF_HOMES = ("copied", "sent_home", "relayed", "over_hosts")
 """Left out where rows are replicated, travel directly, or have one home."""
+_MOST_LINES = 16
+"""Trainers that have a line each."""
 
 
 def summary_lines(trainers: list[dict[str, float]], width: int = 0) -> list[str]:
-    """A table of means per step, one line a trainer; in several parts where all columns are wider than `width`."""
+    """A table of means per step, one line a trainer; in several parts where all columns are wider than `width`.
+
+    Of very many trainers it has their mean, and the two that waited least and most for sums over all: the others wait
+    for the first of them.
+    """
+    told = _few(trainers)
     cells: list[list[str]] = []
     for key, title in _COLUMNS.items():
         if key in _OF_HOMES and not any(means[key] for means in trainers):
             continue
-        column = [title, *(f"{means[key]:.{2 if key.endswith('_ms') else 0}f}" for means in trainers)]
+        column = [title, *(f"{means[key]:.{2 if key.endswith('_ms') else 0}f}" for means in told.values())]
         cells.append([cell.rjust(max(9, len(title))) for cell in column])
-    heads = ["per step".ljust(14), *(f"trainer {number:<6}" for number in range(len(trainers)))]
+    longest = max(map(len, told))
+    heads = ["per step".ljust(longest), *(name.ljust(longest) for name in told)]
     lines: list[str] = []
     part = [*heads]
     for column in cells:
@@ -324,3 +332,16 @@ def summary_lines(trainers: list[dict[str, float]], width: int = 0) -> list[str]
         between = "" if part == heads else "  "
         part = [line + between + cell for line, cell in zip(part, column, strict=True)]
     return lines + part
+
+
+def _few(trainers: list[dict[str, float]]) -> dict[str, dict[str, float]]:
+    """Means of trainers by what the table calls them."""
+    if len(trainers) <= _MOST_LINES:
+        return {f"trainer {number:<6}": means for number, means in enumerate(trainers)}
+    mean = {key: sum(means[key] for means in trainers) / len(trainers) for key in trainers[0]}
+    by_wait = sorted(range(len(trainers)), key=lambda number: trainers[number]["wait_reductions_ms"])
+    return {
+        f"mean of {len(trainers)} trainers": mean,
+        f"trainer {by_wait[0]}, waited for": trainers[by_wait[0]],
+        f"trainer {by_wait[-1]}, waiting most": trainers[by_wait[-1]],
+    }

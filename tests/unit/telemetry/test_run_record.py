@@ -299,6 +299,19 @@ def test_the_table_has_a_line_a_trainer_with_its_columns_aligned() -> None:
     assert lines[2].split()[6] == "123456"
 
 
+def test_of_many_trainers_a_table_has_the_mean_and_two() -> None:
+    waits = [5.0, 1.0, 9.0, *[5.0] * 14]
+    many = [
+        MEANS | {"wait_reductions_ms": waited, "rows_fetched": float(number)} for number, waited in enumerate(waits)
+    ]
+    lines = summary_lines(many)
+    assert len({len(line) for line in lines}) == 1
+    heads = [line[: lines[0].index(" step ms")].strip() for line in lines]
+    assert heads == ["per step", "mean of 17 trainers", "trainer 1, waited for", "trainer 2, waiting most"]
+    assert [line.split()[-6:-4] for line in lines[1:]] == [["5.00", "8"], ["1.00", "1"], ["9.00", "2"]]
+    assert len(summary_lines(many[:16])) == 17
+
+
 def test_a_narrow_terminal_gets_the_table_in_parts() -> None:
     lines = summary_lines([MEANS], 60)
     assert all(len(line) < 60 for line in lines)
