@@ -2,9 +2,9 @@
 
 For retire group c it gathers the retired slots and puts them to their servers, adds the changes of rows that the plan
 names for that, then enters the movers' barrier; once all have come, every trainer's writes of c are at the servers and
-the rows of the next admissible batches are fetched. Where trainers add in rounds, they meet at that barrier between two
-of them, too. Where a batch has several micro-batches, all but the last need no row that is fetched for it, and are
-handed over before.
+the rows of the next admissible batches are fetched. Where trainers add to each other's rows, they meet at that barrier
+before they do, for others may still look up what these rows were, and between two rounds of additions. Where a batch
+has several micro-batches, all but the last need no row that is fetched for it, and are handed over before.
 
 It waits for nothing: two puts, two gets, a barrier and a plan may be under way at once. So rows travel both ways over a
 link, servers gather or take those of one call while the other's are on it, and a group is put while the other trainers
@@ -53,18 +53,20 @@ class MoverSettings:
         group_batches: most batches whose rows are fetched in one call.
         timeout_s: longest wait for a plan, for rows, or for the other movers.
         writes_apart: whether a group may be put beside the one before (`Policy.writes_apart`).
+        adds_rows: whether trainers add to each other's rows (`Policy.adds_rows`).
     """
 
     schedule: tuple[Segment, ...]
     group_batches: int
     timeout_s: float
     writes_apart: bool
+    adds_rows: bool = False
 
     @classmethod
     def of(cls, run: Run, group_batches: int) -> "MoverSettings":
         """Those of a run whose window has groups of so many batches."""
-        writes_apart = policy_class(run.config.policy.name).writes_apart
-        return cls(run.schedule, group_batches, run.config.train.timeout_s, writes_apart)
+        policy = policy_class(run.config.policy.name)
+        return cls(run.schedule, group_batches, run.config.train.timeout_s, policy.writes_apart, policy.adds_rows)
 
 
 class Mover:
@@ -303,7 +305,10 @@ class Mover:
         for traffic, plan in zip(self._traffic, batch.plan.groups, strict=True):
             traffic.note(plan.own)
             pending.append(traffic.put(plan.own))
-        self._write_backs.append(WriteBack(batch.plan, pending, since_s, batch.plan.addition_rounds))
+        rounds = batch.plan.addition_rounds
+        if self._settings.adds_rows:
+            rounds = rounds or ({},)  # who adds nothing meets those who do
+        self._write_backs.append(WriteBack(batch.plan, pending, since_s, rounds))
         return True
 
     def _may_write_back(self) -> bool:
@@ -313,7 +318,7 @@ class Mover:
         return not (self._write_backs or self._barrier.is_entered)
 
     def _finish_write_back(self) -> bool:
-        """Once this trainer's share is at the servers, put and added, come to the barrier; so behind each round."""
+        """Once this trainer's share is at the servers, put and added, come to the barrier; so before each round."""
         if not self._write_backs or not _advance_all(self._write_backs[0].pending):
             return False
         done = self._write_backs[0]
@@ -322,11 +327,8 @@ class Mover:
         if self._barrier.is_entered:
             return False
         if done.left:
-            if not done.has_added:
-                self._start_round(done)
-                return True
             self._write_backs[0] = replace(done, pending=[])
-            self._barrier.enter(f"what is added before, of group {done.plan.retire_group}")
+            self._barrier.enter(f"what comes before additions of group {done.plan.retire_group}")
             return True
         self._write_backs.popleft()
         self._barrier_since_s = time.perf_counter()
@@ -345,13 +347,13 @@ class Mover:
         """Add what is added in the next round."""
         additions, *left = write_back.left
         adds = [self._traffic[group].add(changes) for group, changes in additions.items()]
-        self._write_backs[0] = replace(write_back, pending=adds, left=tuple(left), has_added=True)
+        self._write_backs[0] = replace(write_back, pending=adds, left=tuple(left))
 
     def _finish_retire(self) -> bool:
         """Note that a group is at the servers; after a closing one, turn to the next segment."""
         if not self._barrier.poll():
             return False
-        if self._retiring is None:  # a round of additions has ended everywhere, and the next one begins
+        if self._retiring is None:  # what comes before a round of additions has ended everywhere
             self._start_round(self._write_backs[0])
             return True
         done, self._retiring = self._retiring, None

@@ -39,7 +39,6 @@ class WriteBack:
         pending: the put, and then the add, of each group of tables.
         since_s: when the put started.
         left: what is added once that is complete, round by round, by the number of the group of tables.
-        has_added: whether a round of that has begun.
         is_over: whether all is at the servers, as the timeline has it.
     """
 
@@ -47,7 +46,6 @@ class WriteBack:
     pending: list[PendingRows]
     since_s: float
     left: tuple[dict[int, Additions], ...]
-    has_added: bool = False
     is_over: bool = False
 
 

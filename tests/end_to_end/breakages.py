@@ -1,7 +1,7 @@
 """Breaks one thing in a running job: a rule (mutants, which a comparison sees) or a part (`faults.py`)."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -21,7 +21,7 @@ from bagpipe_hpc.models.mpi_sums import MpiSums
 from bagpipe_hpc.mpi.rows.host_chain import Add, ChainedSum, Floats, HostChain
 from bagpipe_hpc.mpi.rows.transfer import PendingRows
 from bagpipe_hpc.mpi.rows.window import RowWindow
-from bagpipe_hpc.plan.batch_plan import Additions, BatchPlan, TrainerPlan
+from bagpipe_hpc.plan.batch_plan import Additions, BatchPlan, GroupPlan, TrainerPlan
 from bagpipe_hpc.planning.addition_order import in_rank_order
 from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
@@ -126,6 +126,32 @@ def put_what_is_to_be_added(patch: Patch) -> None:
         return self._window.start_put(additions.rows, self._gather(additions.slots))
 
     patch(RowTraffic, "add", put)
+
+
+def look_up_late(patch: Patch) -> None:
+    """The last trainer begins to fetch rows when others may have done their step: nothing breaks."""
+    start_fetch = RowTraffic.start_fetch
+
+    def start_late(self: RowTraffic, plans: Sequence[GroupPlan]) -> FetchedRows:
+        time.sleep(0.03)
+        return start_fetch(self, plans)
+
+    if MPI.COMM_WORLD.Get_rank() == MPI.COMM_WORLD.Get_size() - 1:
+        patch(RowTraffic, "start_fetch", start_late)
+
+
+def add_before_others_look_up(patch: Patch) -> None:
+    """A trainer adds what it has changed as soon as it has done so."""
+    start_write_back = Mover._start_write_back
+
+    def add_at_once(self: Mover) -> bool:
+        has_begun = start_write_back(self)
+        if has_begun:
+            self._start_round(self._write_backs[0])
+        return has_begun
+
+    look_up_late(patch)
+    patch(Mover, "_start_write_back", add_at_once)
 
 
 def add_in_reverse_order(patch: Patch) -> None:
@@ -396,12 +422,14 @@ ADDITION_MUTANTS: dict[str, Breakage] = {
     "changes are put": put_what_is_to_be_added,
     "changes are forgotten": forget_changes_of_rows_that_come_anew,
     "the last trainer adds first": add_in_reverse_order,
+    "others have not looked up": add_before_others_look_up,
 }
 ORDER_MUTANTS: dict[str, Breakage] = {"trainers do not hear": trainers_do_not_hear}
 NOTHING = "nothing"
 SLOW_DISK = "slow disk"
 FEW_SLOTS = "few slots"
 LEAVES_LATE = "gradients of one trainer leave late"
+LOOKS_UP_LATE = "one trainer looks up late"
 BREAKAGES = (
     MUTANTS
     | HOME_MUTANTS
@@ -418,6 +446,7 @@ BREAKAGES = (
         SLOW_DISK: write_slowly,
         FEW_SLOTS: have_few_slots,
         LEAVES_LATE: leave_behind_the_pass,
+        LOOKS_UP_LATE: look_up_late,
         NOTHING: lambda _: None,
     }
 )

@@ -13,7 +13,7 @@ from bagpipe_hpc.rows.placements.table_plan import write_plan
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.shards.manifest import load_manifest
 from bagpipe_hpc.tools.compare import compare
-from tests.end_to_end.breakages import NOTHING
+from tests.end_to_end.breakages import LOOKS_UP_LATE, NOTHING
 from tests.end_to_end.test_equality import TWO_HOSTS, train
 from tests.extending import Example
 
@@ -22,6 +22,9 @@ SGD = ["optimizer.rows=sgd", "optimizer.dense=SGD"]
 LARGE_STEPS = "optimizer.rows_lr=5.0"
 """With small steps most changes of a row are whole multiples of its last digit, and their order costs none."""
 HOTLINE = ["policy.name=hotline", "policy.hot_rows=2000", "policy.learning_batches=2", "policy.refresh_batches=4"]
+HET = ["policy.name=het", "policy.staleness=0", "cache.rows=2200", *SGD, LARGE_STEPS, "train.deterministic=true"]
+LATE = "het, by messages"
+"""One trainer looks rows up late; sums by messages do not let the others wait for it at the end of a step."""
 HALFWAY = ["train.checkpoint_every_steps=15"]
 POLICIES = {
     "bagpipe": [],
@@ -40,8 +43,9 @@ POLICIES = {
     "hotline, SGD": [*HOTLINE, *SGD],
     "plain SGD": SGD,
     "plain SGD, large steps": [*SGD, LARGE_STEPS],
-    "het": ["policy.name=het", "policy.staleness=0", "cache.rows=2200", *SGD, LARGE_STEPS, "train.deterministic=true"],
+    "het": HET,
     "het, stale": ["policy.name=het", "policy.staleness=3", "policy.eviction=lfu", "cache.rows=2200", *SGD],
+    LATE: [*HET, "train.dense_sums=mpi"],
     "added": ["policy.name=tests.end_to_end.added_changes:AddedChanges", *SGD],
 }
 SAME_SLICES = ("no cache", "none", "scratchpipe")
@@ -62,6 +66,7 @@ BROKEN = {
     "put": ("added", "changes are put"),
     "forgotten": ("het, stale", "changes are forgotten"),
     "reversed": ("het", "the last trainer adds first"),
+    "too early": (LATE, "others have not looked up"),
 }
 """Policies whose changes are not added as they should, and what is broken."""
 ROUNDING = 1e-5
@@ -98,10 +103,11 @@ def test_policies_equal_the_reference(
     runs = {name: [*POLICIES[name], "debug.verify_rows=true"] for name in VERIFIED}
     for name in PINNED:
         runs[name].append(f"policy.plan={pin_every_third_row(shards, tmp_path / 'plan.npz')}")
-    runs |= {name: POLICIES[name] for name in ("het", "het, stale", "added")}
+    runs |= {name: POLICIES[name] for name in ("het", LATE, "het, stale", "added")}
     runs |= {name: POLICIES[sound] for name, (sound, _) in BROKEN.items()}
     runs = {name: [*settings, f"roles.servers={SERVERS}"] for name, settings in runs.items()}
-    breakages = [BROKEN[name][1] if name in BROKEN else NOTHING for name in runs]
+    broken = {LATE: LOOKS_UP_LATE} | {name: breakage for name, (_, breakage) in BROKEN.items()}
+    breakages = [broken.get(name, NOTHING) for name in runs]
     hosts = map(str, TWO_HOSTS[SERVERS, TRAINERS])
     found = train_all(1 + SERVERS + TRAINERS, runs, "--hosts", *hosts, "--break", *breakages)
 
@@ -119,6 +125,8 @@ def test_policies_equal_the_reference(
         assert compare(references["plain SGD"], found[name]).largest() > 10 * limit, name
 
     assert compare(references["het"], found["het"]).largest() == 0.0
+    assert compare(references["het"], found[LATE]).largest() == 0.0
+    assert compare(references["het"], found["too early"]).largest() > 1e-3
     limit = ROUNDING * largest_weight(references["plain SGD, large steps"])
     for output in (references["plain SGD, large steps"], found["reversed"]):
         assert 0.0 < compare(references["het"], output).largest() < limit

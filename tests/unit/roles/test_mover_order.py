@@ -202,7 +202,7 @@ def mover_parts(device: RecordingDevice, written_back: list[int], added: dict[in
     segment = Segment(SegmentKind.TRAIN, 0, 0, 1, 0, 2, 2, checkpoint=False)
     samples = SliceSamples(np.zeros((2, 1), np.float32), np.zeros(2, np.float32), None, (None,))
     return [
-        MoverSettings((segment,), group_batches=1, timeout_s=10.0, writes_apart=True),
+        MoverSettings((segment,), group_batches=1, timeout_s=10.0, writes_apart=True, adds_rows=added is not None),
         Plans(written_back, added),
         [RowTraffic(Rows(device), RecordingCache(device), WIDTH)],  # type: ignore[arg-type]
         OpenBarrier(device),
@@ -222,19 +222,20 @@ def mover_parts(device: RecordingDevice, written_back: list[int], added: dict[in
                 "gather [1]",
                 "put",
                 "is put",
+                "barrier",
                 *("gather [4, 3]", "scatter [4]", "scatter [3]", "add [7.0] to [104]", "is added"),
                 "barrier",
                 *("gather [7, 5]", "scatter [7]", "scatter [5]", "add [24.0] to [107]", "is added"),
             ],
         ),
-        ([], {}, ["put", "is put", "add [] to []", "is added"]),
+        ([], {}, ["put", "is put", "barrier", "add [] to []", "is added"]),
     ],
     ids=["written back", "dropped", "put and added in two rounds", "nothing to add"],
 )
 def test_each_thread_follows_the_other(written_back: list[int], added: dict[int, int] | None, noted: list[str]) -> None:
     """And a trainer comes to the barrier when all that it puts and adds, less the bases, is at the servers.
 
-    Between two rounds of additions it comes there, too.
+    Before additions it comes there, too, and between two rounds of them.
     """
     device = RecordingDevice()
     parts = mover_parts(device, written_back, added)

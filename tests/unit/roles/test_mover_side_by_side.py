@@ -194,14 +194,17 @@ class LeavingRows:
     Args:
         adds: whether rows are added with each.
         writes_apart: whether a group may be put beside the one before.
+        adds_rows: whether trainers add to each other's rows.
         at_once: puts that are worth having under way.
     """
 
-    def __init__(self, adds: Sequence[bool], *, writes_apart: bool = True, at_once: int = 2) -> None:
+    def __init__(
+        self, adds: Sequence[bool], *, writes_apart: bool = True, adds_rows: bool = False, at_once: int = 2
+    ) -> None:
         device, self.barrier = RecordingDevice(), ShutBarrier()
         settings, plans, _, _, reader = mover_parts(device, [], None)
         plans._plans[:1] = [leaving(batch, adds=added) for batch, added in enumerate(adds)]
-        settings = replace(settings, writes_apart=writes_apart)
+        settings = replace(settings, writes_apart=writes_apart, adds_rows=adds_rows)
         self.rows, self.trace, self.pace = SlowRows(device), Trace(enabled=True), CountedRounds(has_core=True)
         self.rows.most_at_once = at_once
         traffic = [RowTraffic(self.rows, RecordingCache(device), WIDTH)]  # type: ignore[arg-type]
@@ -282,25 +285,41 @@ def test_a_put_has_its_own_time_while_the_mover_rests() -> None:
 
 @pytest.mark.parametrize("adds", [(True, False), (False, True), (False, False)], ids=["first", "last", "others alone"])
 def test_a_group_is_alone_where_its_rows_may_be_those_of_others(adds: tuple[bool, bool]) -> None:
-    """As where trainers add to rows of several: each waits for the barrier of the one before."""
-    run = LeavingRows(adds, writes_apart=False)
-    assert run.has_come_to(1)
-    run.rows.puts[0].is_here = True
-    if adds[0]:
-        assert run.has_come_to(1, 1)
-        run.rows.adds[0].is_here = True
-    assert run.has_come_to(1, adds[0], ["group 1"])
-    run.barrier.opened = 1
-    assert run.has_come_to(2, adds[0], ["group 1"])
-    run.rows.puts[1].is_here = True
-    if adds[1]:
-        assert run.has_come_to(2, 1, ["group 1"])
-        run.rows.adds[0].is_here = True
+    """As where trainers add to rows of several: each waits for the barrier of the one before.
+
+    Nothing is added before all have come to a barrier, to which who adds nothing comes as well.
+    """
+    run = LeavingRows(adds, writes_apart=False, adds_rows=True)
+    barriers: list[str] = []
+    for number, added in enumerate(adds):
+        puts, adds_before = number + 1, sum(adds[:number])
+        assert run.has_come_to(puts, adds_before, barriers)
+        run.rows.puts[number].is_here = True
+        barriers.append(f"what comes before additions of group {puts}")
+        assert run.has_come_to(puts, adds_before, barriers)
+        run.barrier.opened += 1
+        if added:
+            assert run.has_come_to(puts, adds_before + 1, barriers)
+            run.rows.adds[adds_before].is_here = True
+        barriers.append(f"group {puts}")
+        assert run.has_come_to(puts, adds_before + added, barriers)
+        run.barrier.opened += 1
     run.end()
 
 
-@pytest.mark.parametrize(("policy", "writes_apart"), [("bagpipe", True), ("herald", True), ("het", False)])
-def test_the_policy_says_whether_groups_may_be_put_side_by_side(policy: str, writes_apart: bool) -> None:
+def test_groups_wait_for_each_other_where_nothing_is_added() -> None:
+    run = LeavingRows([False, False], writes_apart=False)
+    assert run.has_come_to(1)
+    run.rows.puts[0].is_here = True
+    assert run.has_come_to(1, 0, ["group 1"])
+    run.barrier.opened = 1
+    assert run.has_come_to(2, 0, ["group 1"])
+    run.rows.puts[1].is_here = True
+    run.end()
+
+
+@pytest.mark.parametrize(("policy", "adds_rows"), [("bagpipe", False), ("herald", False), ("het", True)])
+def test_the_policy_says_whether_groups_may_be_put_side_by_side(policy: str, adds_rows: bool) -> None:
     config = SimpleNamespace(policy=SimpleNamespace(name=policy), train=SimpleNamespace(timeout_s=3.0))
     settings = MoverSettings.of(SimpleNamespace(schedule=(), config=config), 5)  # type: ignore[arg-type]
-    assert settings == MoverSettings((), 5, 3.0, writes_apart)
+    assert settings == MoverSettings((), 5, 3.0, writes_apart=not adds_rows, adds_rows=adds_rows)
