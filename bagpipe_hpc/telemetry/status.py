@@ -30,6 +30,8 @@ BETWEEN = {Role.ORACLE: "reading", Role.SERVER: "serving", Role.TRAINER: "moving
 
 _LONGEST_WRITE_S = 30.0
 """A run does not wait longer at its end for a file system that does not answer."""
+_LONGEST_READ_S = 10.0
+"""Nor the end of a run that has failed."""
 
 log = logging.getLogger(__name__)
 
@@ -200,5 +202,14 @@ def naming_silent_ranks(folder: Path | None, timeout_s: float) -> Iterator[None]
     try:
         yield
     except WaitTimeoutError as error:
-        silent = who_is_silent(folder / STATUS_FOLDER, timeout_s) if folder else ""
+        silent = _found_silent(folder / STATUS_FOLDER, timeout_s) if folder else ""
         raise WaitTimeoutError(f"{error}{silent}") from error
+
+
+def _found_silent(folder: Path, waited_s: float) -> str:
+    """As `who_is_silent`, which a file system that does not answer would keep for good, and so the end of the job."""
+    found: list[str] = []
+    reader = threading.Thread(target=lambda: found.append(who_is_silent(folder, waited_s)), name="silence", daemon=True)
+    reader.start()
+    reader.join(_LONGEST_READ_S)
+    return found[0] if found else f"; {folder} could not be read within {_LONGEST_READ_S:.0f} s"

@@ -12,6 +12,7 @@ import pytest
 
 from bagpipe_hpc.cluster.role_layout import Role
 from bagpipe_hpc.errors import WaitTimeoutError
+from bagpipe_hpc.telemetry import status as status_module
 from bagpipe_hpc.telemetry.prometheus import prometheus_name
 from bagpipe_hpc.telemetry.status import StatusWriter, naming_silent_ranks
 from bagpipe_hpc.telemetry.status_file import read_statuses, who_is_silent
@@ -182,6 +183,18 @@ def test_an_error_of_a_wait_names_silent_ranks(tmp_path: Path) -> None:
     waited = "waited 30 s for rows; of 2 ranks these have been silent: trainer 0 on node7 for 31 s"
     with pytest.raises(WaitTimeoutError, match=waited), naming_silent_ranks(tmp_path, 30.0):
         raise WaitTimeoutError("waited 30 s for rows")
+
+
+def test_a_file_system_that_does_not_answer_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = threading.Event()
+    monkeypatch.setattr(status_module, "who_is_silent", lambda *_: answered.wait(LIMIT_S) and "")
+    monkeypatch.setattr(status_module, "_LONGEST_READ_S", 0.05)
+    with (
+        pytest.raises(WaitTimeoutError, match=r"^waited; \S+status could not be read within 0 s$"),
+        naming_silent_ranks(tmp_path, 30.0),
+    ):
+        raise WaitTimeoutError("waited")
+    answered.set()
 
 
 @pytest.mark.parametrize("folder", [None, Path("/nowhere")])
