@@ -1,7 +1,7 @@
 """Breaks one thing in a running job: a rule (mutants, which a comparison sees) or a part (`faults.py`)."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -21,8 +21,7 @@ from bagpipe_hpc.models.mpi_sums import MpiSums
 from bagpipe_hpc.mpi.rows.host_chain import Add, ChainedSum, Floats, HostChain
 from bagpipe_hpc.mpi.rows.transfer import PendingRows
 from bagpipe_hpc.mpi.rows.window import RowWindow
-from bagpipe_hpc.plan.batch_plan import Additions, BatchPlan, GroupPlan, TrainerPlan
-from bagpipe_hpc.planning.addition_order import in_rank_order
+from bagpipe_hpc.plan.batch_plan import TrainerPlan
 from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
@@ -31,9 +30,8 @@ from bagpipe_hpc.planning.segment_planner import measure_segment
 from bagpipe_hpc.planning.slots import UNLIMITED, CacheSlots
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.preparation.prepare import choose_window
-from bagpipe_hpc.roles import oracle
 from bagpipe_hpc.roles.mover import Mover
-from bagpipe_hpc.roles.row_traffic import Based, FetchedRows, RowTraffic
+from bagpipe_hpc.roles.row_traffic import RowTraffic
 from bagpipe_hpc.rows.updated import UpdatedRows
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step import dense_step, row_gradients
@@ -46,6 +44,7 @@ from bagpipe_hpc.step.slice_step import SliceStep
 from bagpipe_hpc.step.train_step import TrainStep
 from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.checkpoints.row_file import SelectedRows
+from tests.end_to_end.addition_mutants import ADDITION_MUTANTS, LOOKS_UP_LATE, look_up_late
 from tests.end_to_end.faults import FAULTS, Breakage, Patch
 from tests.end_to_end.late_mutants import (
     AT_ONCE,
@@ -119,51 +118,6 @@ def lose_a_write_back(patch: Patch) -> None:
         patch(RowTraffic, "put", put_less)
 
 
-def put_what_is_to_be_added(patch: Patch) -> None:
-    """Each trainer puts the rows that it changed, so that one overwrites the change of the other."""
-
-    def put(self: RowTraffic, additions: Additions) -> PendingRows:
-        return self._window.start_put(additions.rows, self._gather(additions.slots))
-
-    patch(RowTraffic, "add", put)
-
-
-def look_up_late(patch: Patch) -> None:
-    """The last trainer begins to fetch rows when others may have done their step: nothing breaks."""
-    start_fetch = RowTraffic.start_fetch
-
-    def start_late(self: RowTraffic, plans: Sequence[GroupPlan]) -> FetchedRows:
-        time.sleep(0.03)
-        return start_fetch(self, plans)
-
-    if MPI.COMM_WORLD.Get_rank() == MPI.COMM_WORLD.Get_size() - 1:
-        patch(RowTraffic, "start_fetch", start_late)
-
-
-def add_before_others_look_up(patch: Patch) -> None:
-    """A trainer adds what it has changed as soon as it has done so."""
-    start_write_back = Mover._start_write_back
-
-    def add_at_once(self: Mover) -> bool:
-        has_begun = start_write_back(self)
-        if has_begun:
-            self._start_round(self._write_backs[0])
-        return has_begun
-
-    look_up_late(patch)
-    patch(Mover, "_start_write_back", add_at_once)
-
-
-def add_in_reverse_order(patch: Patch) -> None:
-    """The last trainer adds first."""
-
-    def reversed_order(plan: BatchPlan) -> BatchPlan:
-        turned = in_rank_order(replace(plan, trainers=tuple(reversed(plan.trainers))))
-        return replace(turned, trainers=tuple(reversed(turned.trainers)))
-
-    patch(oracle, "in_rank_order", reversed_order)
-
-
 def update_delayed_rows_at_the_next_steps_rate(patch: Patch) -> None:
     """later(x) is applied as if its gradients came from step x + 1."""
     finish = ReplicatedRows.finish_delayed
@@ -234,17 +188,6 @@ def leave_behind_the_pass(patch: Patch) -> None:
     """No gradient of the last trainer leaves in the backward pass, as on a GPU: nothing breaks."""
     if MPI.COMM_WORLD.Get_rank() == MPI.COMM_WORLD.Get_size() - 1:
         patch(Cpu, "computes_at_once", False)
-
-
-def forget_changes_of_rows_that_come_anew(patch: Patch) -> None:
-    """A row that is fetched anew is what the servers have, whatever this trainer has not added yet."""
-    keep = RowTraffic.keep
-
-    def keep_as_new(self: RowTraffic, fetched: FetchedRows) -> None:
-        parts = (np.concatenate(part) for part in zip(fetched.new, fetched.merged, strict=True))
-        keep(self, replace(fetched, new=Based(*parts), merged=Based(*(part[:0] for part in fetched.merged))))
-
-    patch(RowTraffic, "keep", keep_as_new)
 
 
 def decay_once_a_trainer(patch: Patch) -> None:
@@ -418,18 +361,11 @@ CHECKPOINT_MUTANTS: dict[str, Breakage] = {
     "updated rows are forgotten": forget_updated_rows,
 }
 RATE_MUTANTS: dict[str, Breakage] = {"rates count anew": count_steps_anew}
-ADDITION_MUTANTS: dict[str, Breakage] = {
-    "changes are put": put_what_is_to_be_added,
-    "changes are forgotten": forget_changes_of_rows_that_come_anew,
-    "the last trainer adds first": add_in_reverse_order,
-    "others have not looked up": add_before_others_look_up,
-}
 ORDER_MUTANTS: dict[str, Breakage] = {"trainers do not hear": trainers_do_not_hear}
 NOTHING = "nothing"
 SLOW_DISK = "slow disk"
 FEW_SLOTS = "few slots"
 LEAVES_LATE = "gradients of one trainer leave late"
-LOOKS_UP_LATE = "one trainer looks up late"
 BREAKAGES = (
     MUTANTS
     | HOME_MUTANTS
