@@ -45,7 +45,7 @@ class TrainerReports:
         self._watch = watch
 
     def progress(self, step: int, epoch: int, loss: float, rates: dict[str, float]) -> None:
-        """Tell of the steps since the last report.
+        """Tell of the steps since the last report; what trainers wait for each other here counts for the next ones.
 
         Args:
             step: steps done.
@@ -54,8 +54,9 @@ class TrainerReports:
             rates: of learning in this step, by name.
         """
         interval = self._stats.since(self._reported)
-        parts = self._gather("the losses", (loss, interval))
         self._reported = self._stats.copy()
+        with self._stats.timed("total_s"), self._stats.timed("wait_reductions_s"):
+            parts = self._gather("the losses", (loss, interval))
         if self._record and parts:
             losses, intervals = zip(*parts, strict=True)
             mean_loss = sum(losses) / max(1, interval.steps)

@@ -5,6 +5,7 @@ L - 1 batches behind it. Everything else follows.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.slices import slice_bounds
@@ -32,8 +33,19 @@ class Rules:
 
     def users(self, x: int, row: int) -> set[int]:
         """Trainers whose slice of batch x uses the row."""
-        bounds = slice_bounds(self.batches[x].samples, self.trainers)
-        return {t for t in range(self.trainers) if row in self.batches[x].part(bounds[t], bounds[t + 1]).values}
+        return self._users[x].get(row, set())
+
+    @cached_property
+    def _users(self) -> list[dict[int, set[int]]]:
+        """Of each batch, the trainers that use each of its rows."""
+        of_batches: list[dict[int, set[int]]] = []
+        for batch in self.batches:
+            of_batches.append({})
+            bounds = slice_bounds(batch.samples, self.trainers)
+            for trainer in range(self.trainers):
+                for row in batch.part(bounds[trainer], bounds[trainer + 1]).values.tolist():
+                    of_batches[-1].setdefault(row, set()).add(trainer)
+        return of_batches
 
     def fetched(self, x: int) -> set[int]:
         """Absent rows."""

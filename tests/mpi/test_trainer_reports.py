@@ -1,0 +1,54 @@
+"""What trainers tell of their steps."""
+
+import time
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from mpi4py import MPI
+
+from bagpipe_hpc.mpi.communicators import Communicators
+from bagpipe_hpc.mpi.waiting import nothing_to_watch
+from bagpipe_hpc.roles.trainer_reports import TrainerReports
+from bagpipe_hpc.telemetry.record import Record
+from bagpipe_hpc.telemetry.step_stats import StepStats
+from bagpipe_hpc.telemetry.trace import Trace
+
+TIMEOUT_S = 30.0
+SLEPT_S = 0.2
+
+
+class Told(Record):
+    """Keeps the intervals and losses that the first trainer tells of."""
+
+    def __init__(self) -> None:
+        self.intervals: list[list[StepStats]] = []
+        self.losses: list[float] = []
+
+    def progress(self, step: int, epoch: int, trainers: Sequence[StepStats], loss: float, *_: Any) -> None:
+        self.intervals.append(list(trainers))
+        self.losses.append(loss)
+
+
+@pytest.mark.mpi(min_size=2)
+def test_waiting_for_the_slowest_trainer_to_report_counts_for_the_next_interval(comm: MPI.Comm) -> None:
+    """Else samples/s would be those of a trainer that runs ahead."""
+    rank, trainers = comm.Get_rank(), comm.Get_size()
+    told, stats = Told(), StepStats()
+    comms = cast(Communicators, SimpleNamespace(trainers=comm, layout=SimpleNamespace(trainers=trainers)))
+    record = told if rank == 0 else None
+    reports = TrainerReports(comms, record, stats, Trace(enabled=False), TIMEOUT_S, nothing_to_watch)
+    for step in (1, 2):
+        comm.Barrier()
+        stats.steps, stats.samples = step, 8 * step
+        if rank == 1:
+            time.sleep(SLEPT_S)
+        reports.progress(step, 0, loss=float(rank), rates={})
+    if rank == 0:
+        assert told.losses == [sum(range(trainers))] * 2
+        first, second = told.intervals
+        assert [(own.steps, own.samples) for own in first + second] == [(1, 8)] * 2 * trainers
+        assert {own.total_s for own in first} == {0.0}
+        assert second[0].total_s >= 0.9 * SLEPT_S
+        assert all(own.total_s > 0 and own.compute_s == pytest.approx(0, abs=1e-3) for own in second)
