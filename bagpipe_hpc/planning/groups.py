@@ -74,8 +74,10 @@ class GroupedPlanner:
         return _side_by_side([part.plan(number) for part in self.parts])
 
     def closing_plan(self) -> BatchPlan:
-        """As `plan`, for `Planner.closing_plan`."""
-        return _side_by_side([part.closing_plan() for part in self.parts])
+        """The closing plans of all groups; who has nothing left to retire does so with those who have."""
+        plans = [part.closing_plan() for part in self.parts]
+        last = max(plan.shared.retire_group for plan in plans)
+        return _side_by_side([replace(plan, shared=replace(plan.shared, retire_group=last)) for plan in plans])
 
     def size(self) -> PlannerSize:
         """What all groups took together."""

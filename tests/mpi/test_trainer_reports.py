@@ -1,7 +1,6 @@
 """What trainers tell of their steps."""
 
 import time
-from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -26,7 +25,8 @@ class Told(Record):
         self.intervals: list[list[StepStats]] = []
         self.losses: list[float] = []
 
-    def progress(self, step: int, epoch: int, trainers: Sequence[StepStats], loss: float, *_: Any) -> None:
+    def progress(self, *told: Any, **_: Any) -> None:
+        _, _, trainers, loss, _ = told
         self.intervals.append(list(trainers))
         self.losses.append(loss)
 

@@ -90,6 +90,20 @@ def test_policies_that_hold_rows_do_so_in_each_group(tmp_path: Path, name: str, 
         np.testing.assert_array_equal(executor.store, executor.wanted_table(own))
 
 
+@pytest.mark.parametrize("name", ["herald", "het", "scratchpipe"])
+def test_a_segment_may_end_with_rows_of_some_groups_alone(tmp_path: Path, name: str) -> None:
+    """Wherever it ends: rows that its last batch does not use can be left of some tables, and of others not."""
+    run = made(tmp_path, genre=3)
+    run = replace(run, config=replace(run.config, policy=PolicyConfig(name), cache=CacheConfig(rows=400)))
+    batches, policy, left = list(run.batches(run.schedule[0])), run.policy(4), set()
+    for count in range(1, len(batches) + 1):
+        planner = policy.planner(policy.window(WINDOW))
+        *_, closing = plan_segment(planner, batches[:count], policy.start_slicing())
+        assert len({plan.shared.retire_group for plan in closing.groups}) == 1
+        left.add(tuple(any(part.rows_written for part in plan.trainers) for plan in closing.groups))
+    assert (True, False) in left or name != "herald"
+
+
 def test_policies_are_told_how_many_rows_fit(tmp_path: Path) -> None:
     """Those of a group have a part by its look-ups, of which a user and a genre have some and an item most."""
     run = made(tmp_path, user=3, genre=3)
