@@ -121,8 +121,8 @@ class ServerCheckpoints:
 
     def _save(self, due: Due) -> None:
         kept, is_free = [], self._settings.copies_rows
-        for group, buffer in zip(self._groups, self._buffers, strict=True):
-            positions = None if due.holds_all else self._updated(group)
+        for number, (group, buffer) in enumerate(zip(self._groups, self._buffers, strict=True)):
+            positions = None if due.holds_all else self._updated(number)
             records = self._records(due.step, group, buffer, positions)
             is_free = is_free and records is not None
             kept.append(_Kept(group, in_place(group, positions) if records is None else records, positions))
@@ -141,11 +141,11 @@ class ServerCheckpoints:
             return SnapshotRows(group.store, group.record.saved_width, positions)
         return self._copy(step, group, buffer, positions) if self._settings.copies_rows else None
 
-    def _updated(self, group: SavedGroup) -> NDArray[np.int64]:
-        """Positions of the rows that trainers have written back since the checkpoint before."""
+    def _updated(self, group: int) -> NDArray[np.int64]:
+        """Positions of the rows of a group that trainers have written back since the checkpoint before."""
         trainers = range(self._comms.layout.servers, self._comms.layout.servers + self._comms.layout.trainers)
-        held = group.window.local_rows
-        return flagged(receive_updated(self._comms.store, trainers, flag_bytes(held), self._timeout_s), held)
+        held = self._groups[group].window.local_rows
+        return flagged(receive_updated(self._comms.store, group, trainers, flag_bytes(held), self._timeout_s), held)
 
     def _room(self) -> int:
         """Bytes that a copy may take beside those of this host's other servers."""

@@ -1,6 +1,6 @@
 """What servers and trainers tell each other beside the barriers of a checkpoint: updated rows, and finished files."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,34 +11,38 @@ from bagpipe_hpc.mpi.waiting import wait_for_all, wait_until
 from bagpipe_hpc.rows.updated import LISTED, Updated, mark
 
 _TAG_WRITTEN = 22
-_TAGS_UPDATED: dict[np.dtype[Any], int] = {np.dtype(np.uint8): 21} | {
-    listed: 23 + number for number, listed in enumerate(LISTED)
-}
-"""By the type of what is told: see `Updated`."""
+_KINDS: tuple[np.dtype[Any], ...] = (np.dtype(np.uint8), *LISTED)
+"""Types of what is told of updated rows: see `Updated`."""
+_FIRST_TAG_UPDATED = 32
 _SLEEP_S = 5e-3
 """Writing takes long: whoever waits for it leaves the core to others."""
 
 
-def send_updated(comm: MPI.Comm, updated: Sequence[Updated], timeout_s: float) -> None:
+def send_updated(comm: MPI.Comm, group: int, updated: Sequence[Updated], timeout_s: float) -> None:
     """On a trainer: tell every server (the first ranks of `comm`) which of its rows this trainer has written back.
 
     Args:
         comm: servers and trainers.
+        group: number of the group of tables.
         updated: for each server, as `UpdatedRows.of_server` gives them; left alone meanwhile.
         timeout_s: longest wait.
 
     Raises:
         WaitTimeoutError: a server did not take them in time.
     """
-    requests = [comm.Isend(told, server, _TAGS_UPDATED[told.dtype]) for server, told in enumerate(updated)]
+    tags = _tags_updated(group)
+    requests = [comm.Isend(told, server, tags[told.dtype]) for server, told in enumerate(updated)]
     wait_for_all(requests, "the servers to take the list of updated rows", timeout_s)
 
 
-def receive_updated(comm: MPI.Comm, trainers: Sequence[int], size: int, timeout_s: float) -> NDArray[np.uint8]:
+def receive_updated(
+    comm: MPI.Comm, group: int, trainers: Sequence[int], size: int, timeout_s: float
+) -> NDArray[np.uint8]:
     """On a server: the rows that any trainer has written back.
 
     Args:
         comm: servers and trainers.
+        group: number of the group of tables.
         trainers: their ranks there.
         size: bytes that hold a bit for each row of this server.
         timeout_s: longest wait.
@@ -51,19 +55,24 @@ def receive_updated(comm: MPI.Comm, trainers: Sequence[int], size: int, timeout_
     """
     flags = np.zeros(size, dtype=np.uint8)
     for trainer in trainers:
-        mark(flags, _receive_from(comm, trainer, timeout_s))
+        mark(flags, _receive_from(comm, trainer, _tags_updated(group), timeout_s))
     return flags
 
 
-def _receive_from(comm: MPI.Comm, trainer: int, timeout_s: float) -> Updated:
+def _tags_updated(group: int) -> dict[np.dtype[Any], int]:
+    """By the type of what is told of a group. Each has its own: what is told of the next one can have come as well."""
+    return {kind: _FIRST_TAG_UPDATED + group * len(_KINDS) + number for number, kind in enumerate(_KINDS)}
+
+
+def _receive_from(comm: MPI.Comm, trainer: int, tags: Mapping[np.dtype[Any], int], timeout_s: float) -> Updated:
     """What one trainer tells of a server's rows, a list or bits."""
     status = MPI.Status()
 
     def has_come() -> bool:
-        return any(comm.Iprobe(trainer, tag, status) for tag in _TAGS_UPDATED.values())
+        return any(comm.Iprobe(trainer, tag, status) for tag in tags.values())
 
     wait_until(has_come, "the trainers to say which rows were updated", timeout_s)
-    kind = next(kind for kind, tag in _TAGS_UPDATED.items() if tag == status.Get_tag())
+    kind = next(kind for kind, tag in tags.items() if tag == status.Get_tag())
     told: Updated = np.empty(status.Get_count(MPI.BYTE) // kind.itemsize, dtype=kind)
     wait_for_all([comm.Irecv(told, trainer, status.Get_tag())], "updated rows to come", timeout_s)
     return told
