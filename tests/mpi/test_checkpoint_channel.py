@@ -16,7 +16,7 @@ ROWS = (64, 8)
 @pytest.mark.mpi(min_size=3)
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["a list before bits", "bits before a list"])
 def test_each_group_has_its_own_updated_rows(comm: MPI.Comm, order: tuple[int, int]) -> None:
-    """Where trainers list those of one group, and send a bit for each row of the other; both come before any is read."""
+    """Where trainers list those of one group and send bits for the other; both have come before any is read."""
     groups = [RoundRobinPartition(ROWS[number], 1) for number in order]
     trainers = range(1, comm.Get_size())
     wrote = [{trainer: _written(rows, trainer) for trainer in trainers} for rows in (ROWS[number] for number in order)]
