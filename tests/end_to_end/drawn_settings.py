@@ -1,0 +1,184 @@
+"""Draws settings of whole runs that go together, and worlds of ranks for them, from a seed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from bagpipe_hpc.storage.shards.entries import TableInfo
+from tests.end_to_end.test_equality import LINEAR
+from tests.ragged_shards import write_ragged
+
+Settings = list[str]
+"""Overrides of a configuration."""
+
+MLPS = ("model.bottom_mlp=[16]", "model.top_mlp=[16]")
+CROSSED = ("model.cross_layers=2", "model.deep_mlp=[16]")
+DEEP = "model.deep_mlp=[16]"
+CLICK_MODELS = {
+    "dlrm": MLPS,
+    "wide_deep": (DEEP,),
+    "deepfm": (DEEP,),
+    "dcn": CROSSED,
+    "dcn_v2": CROSSED,
+    "dlrm_dcnv2": (*MLPS, "model.cross_layers=2", "model.cross_rank=4"),
+}
+BAG_MODELS = {name: CLICK_MODELS[name] for name in ("dlrm", "wide_deep", "deepfm", "dcn_v2")} | {
+    "din": ('model.attention={ history = "item" }', DEEP, 'features.pooling_of={ history = "sequence" }')
+}
+OF_ONE_WIDTH = ("dlrm", "dlrm_dcnv2", "deepfm")
+ROW_OPTIMIZERS = ("sgd", "momentum", "rowwise_adagrad", "adagrad", "adam", "rowwise_adam", "ftrl")
+DENSE_OPTIMIZERS = ("SGD", "Adam", "Adagrad", "AdamW", "RMSprop", "NAdam", "Adamax")
+POLICIES = {
+    "none": (),
+    "het": ("policy.staleness=0", "cache.rows=3600"),
+    "hotline": ("policy.hot_rows=600", "policy.learning_batches=2", "policy.refresh_batches=3"),
+    "herald": ("cache.rows=3600",),
+    "scratchpipe": (),
+    "fae": ("policy.hot_rows=600",),
+    "slipstream": ("policy.hot_rows=600", "policy.first_snapshot=2"),
+}
+OF_HOT_ROWS = ("hotline", "fae", "slipstream")
+"""Policies that take rows of one width alone."""
+FREE: tuple[Sequence[Settings], ...] = (
+    [["optimizer.dense_clip_norm=0.3"]],
+    [["dense_rate.warmup_steps=4"]],
+    [["tables.placement=contiguous"]],
+    [["roles.same_host=transfers"]],
+    [["train.row_sums=bfloat16"], ["train.row_sums=float16"]],
+    [["train.weight_gradients=late"], ["train.weight_gradients=late", "train.late_share=0.5"]],
+    [["train.sums_thread=own"], ["train.sums_thread=mover"]],
+    [["kernels.row_threads=2"], ["train.threads=2"], ["kernels.planner_threads=2"], ["data.reader_threads=2"]],
+    [["data.shuffle=false"], ["data.lanes=5", "data.block_rows=32"]],
+    [["cache.measure=all"]],
+    [["train.log_every_steps=1"]],
+    [
+        ["train.evaluate=false"],
+        ["train.evaluate_every_steps=2"],
+        ["train.evaluate_every_steps=3", "train.keep_best=true"],
+    ],
+)
+"""Of each kind the settings that go with all others; half of the kinds is left out."""
+SAVED: Sequence[Settings] = (
+    ["train.full_checkpoint_every=3"],
+    ["train.checkpoint_copy=false"],
+    ["train.full_checkpoint_every=2", "train.keep_checkpoints=2"],
+)
+
+
+@dataclass(frozen=True)
+class Data:
+    """Shards to train on.
+
+    Attributes:
+        path: of the shards.
+        models: by name, with their settings.
+        tables: some of them: one that is frozen, one that has narrow rows, and a feature to group by.
+    """
+
+    path: Path
+    models: dict[str, tuple[str, ...]]
+    tables: tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class World:
+    """Ranks: an oracle, servers and trainers, on as many hosts as there are numbers of these."""
+
+    servers: int
+    trainers: int
+    hosts: tuple[int, ...]
+
+    @property
+    def ranks(self) -> int:
+        return 1 + self.servers + self.trainers
+
+
+def draw_world(random: Random, most_trainers: int = 7) -> World:
+    """A host is named by its lowest rank."""
+    servers, trainers = random.randint(1, 3), random.randint(2, most_trainers)
+    names = [random.randrange(3) for _ in range(1 + servers + trainers)]
+    return World(servers, trainers, tuple(names.index(name) for name in names))
+
+
+def draw_data(random: Random, clicks: Path, folder: Path) -> tuple[Data, Data]:
+    """Clicks, and bags of ids with weights, a shared table and perhaps weights of samples and two labels."""
+    several = random.random() < 1 / 2
+    tables = (TableInfo("user", 300), TableInfo("item", 400), TableInfo("genre", 30))
+    labels = ("click", "sale") if several else ("click",)
+    write_ragged(
+        *(folder, random.randrange(100), 1500),
+        test_samples=150,
+        tables=tables,
+        labels=labels,
+        weighted_samples=several,
+        rows_per_shard=600,
+    )
+    return Data(clicks, CLICK_MODELS, ("C1", "C20", "C3")), Data(folder, BAG_MODELS, ("user", "genre", "item"))
+
+
+def draw_settings(random: Random, data: Data, disk: Path) -> Settings:
+    """What a run has, but where its output goes and on which ranks it trains; `disk` is for rows that lie on one."""
+    model = random.choice(list(data.models))
+    policy = random.choice(["bagpipe", *POLICIES]) if random.random() < 1 / 2 else "bagpipe"
+    backend = random.choice(["native", "native", "native", "reference"])
+    frozen, narrow, group = data.tables
+    drawn = [f"data.path={data.path}", f"model.name={model}", *data.models[model], f"policy.name={policy}"]
+    drawn += [f"train.batch_size={random.choice([20, 70, 150, 300, 700])}", f"train.seed={random.randint(1, 9)}"]
+    drawn += [f"train.max_steps={random.choice([4, 7, 11])}", "train.epochs=9", f"kernels.backend={backend}"]
+    drawn += [f"train.dense_sums={random.choice(['mpi', 'mpi', 'grid', 'grid', 'horovod'])}"]
+    drawn += [f"kernels.linear={random.choice([LINEAR, 'torch'])}"]
+    drawn += [f"optimizer.dense={random.choice(DENSE_OPTIMIZERS)}", *_of_rows(random, policy)]
+    drawn += _of_policy(random, policy)
+    if model not in OF_ONE_WIDTH and policy not in OF_HOT_ROWS and random.random() < 1 / 2:
+        drawn += [f"model.embedding_dim_of={{ {narrow} = 4{random.choice(['', f', {group} = 12'])} }}"]
+    if random.random() < 1 / 5:
+        drawn += [f'tables.frozen=["{frozen}"]']
+    if random.random() < 1 / 3:
+        drawn += [f"train.checkpoint_every_steps={random.randint(1, 3)}", *random.choice(SAVED)]
+    if random.random() < 1 / 4:
+        drawn += [f"train.auc_group={group}"]
+    if backend == "native" and random.random() < 1 / 4:
+        drawn += [f"kernels.planner_state={random.choice(['sparse', 'dense'])}"]
+    if random.random() < 1 / 6:
+        drawn += ["tables.memory_gb=0.0001", f"tables.ssd_path={disk}", "debug.ssd_path_in_memory=true"]
+    else:
+        drawn += random.choice([[], ["roles.transfers=messages"], ["roles.transfers=one_sided"]])
+    for kinds in FREE:
+        if random.random() < 1 / 2:
+            drawn += random.choice(kinds)
+    return drawn
+
+
+def _of_rows(random: Random, policy: str) -> Settings:
+    """The optimizer of rows. Trainers that add to each other's rows take SGD, and nothing that looks at whole sums."""
+    rate = f"optimizer.rows_lr={random.choice(['0.05', '0.5'])}"
+    if policy == "het":
+        return ["optimizer.rows=sgd", rate]
+    name = random.choice(ROW_OPTIMIZERS)
+    drawn = [f"optimizer.rows={name}", rate]
+    if random.random() < 1 / 4:
+        drawn += ["optimizer.rows_clip_norm=0.004"]
+    if random.random() < 1 / 4:
+        mode = random.choice(["l2", "decoupled"]) if name != "ftrl" else "l2"
+        drawn += ["optimizer.rows_weight_decay=0.01", f"optimizer.rows_weight_decay_mode={mode}"]
+    if random.random() < 1 / 4:
+        drawn += ["rows_rate.decay=step", "rows_rate.decay_steps=3", "rows_rate.gamma=0.5"]
+    return drawn
+
+
+def _of_policy(random: Random, policy: str) -> Settings:
+    """Window and ways of rows of ours, or what another policy has."""
+    if policy != "bagpipe":
+        return list(POLICIES[policy])
+    lookahead = random.choice([1, 2, 3, 5, 8, 20])
+    drawn = [f"lookahead.batches={lookahead}"]
+    if lookahead > 1:
+        drawn += [f"lookahead.group={random.randint(1, lookahead - 1)}"]
+    return drawn + random.choice(
+        [
+            ["cache.sharing=home"],
+            ["cache.sharing=home", "cache.exchange=grid"],
+            ["cache.sharing=replicated"],
+        ]
+    )
