@@ -79,11 +79,13 @@ def has_trained(output: Path, steps: int) -> bool:
 
 
 def ranks_of(mark: str) -> dict[int, int]:
-    """Process numbers by world rank of the run that carries a mark in its environment."""
-    found = {}
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit():
-            continue
+    """Process numbers by world rank of the run that carries a mark in its environment.
+
+    What a rank has started looks like that rank until it becomes another program: the first process counts.
+    """
+    found: dict[int, int] = {}
+    for number in sorted(int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit()):
+        folder = Path("/proc") / str(number)
         try:
             entries = (folder / "environ").read_bytes().split(b"\0")
             program = (folder / "cmdline").read_bytes()
@@ -92,7 +94,7 @@ def ranks_of(mark: str) -> dict[int, int]:
         variables = dict(entry.decode(errors="replace").split("=", 1) for entry in entries if b"=" in entry)
         rank = next((variables[name] for name in _RANK_VARIABLES if name in variables), None)
         if variables.get(_MARK) == mark and rank is not None and b"python" in program:
-            found[int(rank)] = int(folder.name)
+            found.setdefault(int(rank), number)
     return found
 
 
