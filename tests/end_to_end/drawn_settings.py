@@ -4,8 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import Any
 
+import numpy as np
+
+from bagpipe_hpc.rows.placements.assignment import WholeTable
+from bagpipe_hpc.rows.placements.table_plan import write_plan
 from bagpipe_hpc.storage.shards.entries import TableInfo
+from bagpipe_hpc.storage.shards.manifest import load_manifest
 from tests.end_to_end.test_equality import LINEAR
 from tests.ragged_shards import write_ragged
 
@@ -31,6 +37,7 @@ ROW_OPTIMIZERS = ("sgd", "momentum", "rowwise_adagrad", "adagrad", "adam", "roww
 DENSE_OPTIMIZERS = ("SGD", "Adam", "Adagrad", "AdamW", "RMSprop", "NAdam", "Adamax")
 POLICIES = {
     "none": (),
+    "pinned": (),
     "het": ("policy.staleness=0", "cache.rows=3600"),
     "hotline": ("policy.hot_rows=600", "policy.learning_batches=2", "policy.refresh_batches=3"),
     "herald": ("cache.rows=3600",),
@@ -74,11 +81,14 @@ class Data:
         path: of the shards.
         models: by name, with their settings.
         tables: some of them: one that is frozen, one that has narrow rows, and a feature to group by.
+        pins, tiers: plans of tables: of rows that trainers keep, and of some that a trainer of each host keeps.
     """
 
     path: Path
     models: dict[str, tuple[str, ...]]
     tables: tuple[str, str, str]
+    pins: Path
+    tiers: Path
 
 
 @dataclass(frozen=True)
@@ -94,31 +104,59 @@ class World:
         return 1 + self.servers + self.trainers
 
 
-def draw_world(random: Random, most_trainers: int = 7) -> World:
-    """A host is named by its lowest rank."""
-    servers, trainers = random.randint(1, 3), random.randint(2, most_trainers)
+def draw_world(random: Random, *, is_even: bool) -> World:
+    """Up to seven trainers, a number that is even or not; a host is named by its lowest rank."""
+    servers, trainers = random.randint(1, 3), 2 * random.randint(1, 3) + (not is_even)
     names = [random.randrange(3) for _ in range(1 + servers + trainers)]
     return World(servers, trainers, tuple(names.index(name) for name in names))
 
 
 def draw_data(random: Random, clicks: Path, folder: Path) -> tuple[Data, Data]:
-    """Clicks, and bags of ids with weights, a shared table and perhaps weights of samples and two labels."""
+    """Clicks, and bags of ids with weights, a shared table and perhaps weights of samples and two labels.
+
+    Bags and plans of tables are written to `folder`, which is made.
+    """
+    bags = folder / "bags"
     several = random.random() < 1 / 2
     tables = (TableInfo("user", 300), TableInfo("item", 400), TableInfo("genre", 30))
     labels = ("click", "sale") if several else ("click",)
     write_ragged(
-        *(folder, random.randrange(100), 1500),
+        *(bags, random.randrange(100), 1500),
         test_samples=150,
         tables=tables,
         labels=labels,
         weighted_samples=several,
         rows_per_shard=600,
     )
-    return Data(clicks, CLICK_MODELS, ("C1", "C20", "C3")), Data(folder, BAG_MODELS, ("user", "genre", "item"))
+    return (
+        Data(clicks, CLICK_MODELS, ("C1", "C20", "C3"), *_plans(clicks, folder, "clicks")),
+        Data(bags, BAG_MODELS, ("user", "genre", "item"), *_plans(bags, folder, "bags")),
+    )
 
 
-def draw_settings(random: Random, data: Data, disk: Path) -> Settings:
-    """What a run has, but where its output goes and on which ranks it trains; `disk` is for rows that lie on one."""
+def _plans(shards: Path, folder: Path, name: str) -> tuple[Path, Path]:
+    """Every seventh row stays with trainers; in the second plan, which is for two hosts, every third with each host."""
+    tables = [WholeTable(table.name, table.rows, 8, 36) for table in load_manifest(shards).tables]
+    pinned = {table.name: np.arange(0, table.rows, 7) for table in tables}
+    hosted = {table.name: np.setdiff1d(np.arange(0, table.rows, 3), pinned[table.name]) for table in tables}
+    pins, tiers = folder / f"{name}-pins.npz", folder / f"{name}-tiers.npz"
+    of_all: tuple[Any, ...] = ("flexshard", "ab" * 32, 1, tables, [0] * len(tables), pinned)
+    with pins.open("wb") as file:
+        write_plan(file, *of_all)
+    with tiers.open("wb") as file:
+        write_plan(file, *of_all, hosted=hosted, trainer_hosts=2)
+    return pins, tiers
+
+
+def draw_settings(random: Random, data: Data, disk: Path, *, is_even: bool) -> Settings:
+    """What a run has, but where its output goes and on which ranks it trains.
+
+    Args:
+        random: draws.
+        data: what it trains on.
+        disk: for rows that lie on one.
+        is_even: whether the number of trainers is, so that they can be halves, one on each host, for rows in tiers.
+    """
     model = random.choice(list(data.models))
     policy = random.choice(["bagpipe", *POLICIES]) if random.random() < 1 / 2 else "bagpipe"
     backend = random.choice(["native", "native", "native", "reference"])
@@ -129,7 +167,7 @@ def draw_settings(random: Random, data: Data, disk: Path) -> Settings:
     drawn += [f"train.dense_sums={random.choice(['mpi', 'mpi', 'grid', 'grid', 'horovod'])}"]
     drawn += [f"kernels.linear={random.choice([LINEAR, 'torch'])}"]
     drawn += [f"optimizer.dense={random.choice(DENSE_OPTIMIZERS)}", *_of_rows(random, policy)]
-    drawn += _of_policy(random, policy)
+    drawn += _of_policy(random, policy, data, is_even=is_even)
     if model not in OF_ONE_WIDTH and policy not in OF_HOT_ROWS and random.random() < 1 / 2:
         drawn += [f"model.embedding_dim_of={{ {narrow} = 4{random.choice(['', f', {group} = 12'])} }}"]
     if random.random() < 1 / 5:
@@ -167,18 +205,17 @@ def _of_rows(random: Random, policy: str) -> Settings:
     return drawn
 
 
-def _of_policy(random: Random, policy: str) -> Settings:
-    """Window and ways of rows of ours, or what another policy has."""
-    if policy != "bagpipe":
+def _of_policy(random: Random, policy: str, data: Data, *, is_even: bool) -> Settings:
+    """Window and ways of rows of ours, or of one that pins some; or what another policy has."""
+    if policy not in ("bagpipe", "pinned"):
         return list(POLICIES[policy])
     lookahead = random.choice([1, 2, 3, 5, 8, 20])
     drawn = [f"lookahead.batches={lookahead}"]
     if lookahead > 1:
         drawn += [f"lookahead.group={random.randint(1, lookahead - 1)}"]
-    return drawn + random.choice(
-        [
-            ["cache.sharing=home"],
-            ["cache.sharing=home", "cache.exchange=grid"],
-            ["cache.sharing=replicated"],
-        ]
-    )
+    sharing = random.choice(["home", "home", "replicated", *(["tiered"] * 2 if policy == "pinned" and is_even else [])])
+    if policy == "pinned":
+        drawn += [f"policy.plan={data.tiers if sharing == 'tiered' else data.pins}"]
+    if sharing != "replicated":
+        drawn += random.choice([[], ["cache.exchange=grid"]])
+    return [*drawn, f"cache.sharing={sharing}"]

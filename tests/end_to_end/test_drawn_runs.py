@@ -125,14 +125,15 @@ class Drawn:
 @pytest.mark.parametrize("draw", range(DRAWS * TIMES))
 def test_drawn_runs_end_as_their_references_do(draw: int, shards: Path, run_ranks: RunRanks, tmp_path: Path) -> None:
     random, drawn = Random(1000 * SEED + draw), Drawn(tmp_path, run_ranks)
-    world = draw_world(random)
-    data = draw_data(random, shards, tmp_path / "bags")
-    runs = {str(number): draw_settings(random, random.choice(data), tmp_path) for number in range(RUNS)}
+    is_even = random.random() < 1 / 2
+    world, other = (draw_world(random, is_even=is_even) for _ in range(2))
+    data = draw_data(random, shards, tmp_path / "data")
+    drawn_settings = [draw_settings(random, random.choice(data), tmp_path, is_even=is_even) for _ in range(RUNS)]
+    runs = {str(number): given for number, given in enumerate(drawn_settings)}
     sound = drawn.alone(runs, world.trainers, "alone")
     drawn.in_world(sound, world, "together")
     drawn.compare(sound, "alone", "together")
 
-    other = draw_world(random)
     on = {name: [*given, start] for name, given in sound.items() if (start := _earlier(drawn.output(name, "together")))}
     going_on = drawn.alone(on, other.trainers, "on alone")
     drawn.in_world(going_on, other, "on")

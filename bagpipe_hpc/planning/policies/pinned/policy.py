@@ -60,7 +60,9 @@ class PinnedPolicy(LookaheadPolicy):
             cure = f"{plan.source} holds {hosted.size} rows once a host; use tiered, or place with once_a_host = false"
             raise SettingError("cache.sharing", facts.sharing, cure)
         if facts.trainers % hosts:
-            cure = f"is a plan for trainers on {hosts} hosts, and there are {facts.trainers}; use as many on each host"
+            cure = (
+                f"is for {hosts} hosts of as many trainers, and there are {facts.trainers} trainers; start a multiple"
+            )
             raise SettingError("policy.plan", str(plan.source), cure)
         return RowTiers(everywhere, hosted, facts.trainers // hosts)
 
