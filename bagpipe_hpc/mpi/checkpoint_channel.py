@@ -53,9 +53,9 @@ def receive_updated(
     Raises:
         WaitTimeoutError: a trainer did not send them in time.
     """
-    flags = np.zeros(size, dtype=np.uint8)
+    flags, tags = np.zeros(size, dtype=np.uint8), _tags_updated(group)
     for trainer in trainers:
-        mark(flags, _receive_from(comm, trainer, _tags_updated(group), timeout_s))
+        mark(flags, _receive_from(comm, trainer, tags, timeout_s))
     return flags
 
 

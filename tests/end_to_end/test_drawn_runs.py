@@ -7,7 +7,6 @@ drawn, always the same ones; `FUZZ_SEED=N` draws others, `FUZZ_TIMES=N` so many 
 """
 
 import json
-import os
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -19,11 +18,11 @@ from bagpipe_hpc.tools.compare import compare
 from tests.end_to_end.drawn_settings import Settings, World, draw_data, draw_settings, draw_world
 from tests.end_to_end.test_equality import DRIVER, RunRanks
 from tests.fork_server import forked, forked_rank
+from tests.fuzz.hunting import SEED, TIMES
 from tests.ranks import rank_environment
 
 pytestmark = pytest.mark.slow
 
-SEED, TIMES = int(os.environ.get("FUZZ_SEED", "1")), int(os.environ.get("FUZZ_TIMES", "1"))
 DRAWS, RUNS = 3, 8
 LIMIT_S = 600
 CONFIG = """
@@ -69,22 +68,21 @@ class Drawn:
         self._note((name, kind, code) for name, code in codes.items() if code not in (TRAINED, DIVERGED))
         return {name: given for name, given in runs.items() if codes.get(name) == TRAINED}
 
-    def in_world(self, runs: Mapping[str, Settings], world: World, kind: str) -> None:
-        """Train runs of which there are references."""
+    def in_world(self, runs: Mapping[str, Settings], world: World, kind: str) -> list[str]:
+        """Train runs, which have to come to their end; those that have."""
         in_world = {name: self.settings_in(world, given) for name, given in runs.items()}
         codes = self._train(world.ranks, in_world, kind, "--hosts", *map(str, world.hosts))
         self._note((name, f"{kind} in {world}", code) for name, code in codes.items() if code != TRAINED)
+        return [name for name, code in codes.items() if code == TRAINED]
 
     def settings_in(self, world: World, given: Settings) -> Settings:
         """Settings of a run in a world. A sum of versions is none, so rows that trainers add to have no versions."""
         return [*given, f"roles.servers={world.servers}", *([] if "policy.name=het" in given else [VERIFIED])]
 
-    def compare(self, runs: Iterable[str], one: str, other: str) -> None:
+    def note_differences(self, runs: Iterable[str], one: str, other: str) -> None:
         """Note where runs of one kind have not come to what those of the other kind have."""
         for name in runs:
             pair = self.output(name, one), self.output(name, other)
-            if not all((output / "summary.json").exists() for output in pair):
-                continue  # noted already
             if difference := compare(*pair).largest():
                 self._note([(name, f"{one} and {other}", f"differ by {difference}")])
             evaluations = [json.loads((output / "summary.json").read_text())["evaluations"] for output in pair]
@@ -131,23 +129,22 @@ def test_drawn_runs_end_as_their_references_do(draw: int, shards: Path, run_rank
     drawn_settings = [draw_settings(random, random.choice(data), tmp_path, is_even=is_even) for _ in range(RUNS)]
     runs = {str(number): given for number, given in enumerate(drawn_settings)}
     sound = drawn.alone(runs, world.trainers, "alone")
-    drawn.in_world(sound, world, "together")
-    drawn.compare(sound, "alone", "together")
+    together = drawn.in_world(sound, world, "together")
+    drawn.note_differences(together, "alone", "together")
 
-    on = {name: [*given, start] for name, given in sound.items() if (start := _earlier(drawn.output(name, "together")))}
+    starts = {name: _earlier(drawn.output(name, "together")) for name in together}
+    on = {name: [*runs[name], f"train.resume={start}"] for name, start in starts.items() if start}
     going_on = drawn.alone(on, other.trainers, "on alone")
-    drawn.in_world(going_on, other, "on")
-    drawn.compare(going_on, "on alone", "on")
+    drawn.note_differences(drawn.in_world(going_on, other, "on"), "on alone", "on")
 
-    planned = [name for name, given in sound.items() if not set(UNSAVED) & set(given)][: RUNS // 2]
-    by_plans = {name: [*(given := runs[name]), *drawn.save_plans(name, given, world)] for name in planned}
-    drawn.in_world(by_plans, world, "by plans")
-    drawn.compare(by_plans, "together", "by plans")
+    planned = [name for name in together if not set(UNSAVED) & set(runs[name])][: RUNS // 2]
+    by_plans = {name: [*runs[name], *drawn.save_plans(name, runs[name], world)] for name in planned}
+    drawn.note_differences(drawn.in_world(by_plans, world, "by plans"), "together", "by plans")
     assert not drawn.faults, "\n".join([*drawn.faults, *(f"{name}: {given}" for name, given in runs.items())])
     assert len(sound) > RUNS // 2
 
 
-def _earlier(output: Path) -> str | None:
-    """What lets a run go on from the first of several checkpoints."""
+def _earlier(output: Path) -> Path | None:
+    """The first of several checkpoints."""
     saved = sorted((output / "checkpoints").glob("step-*"))
-    return f"train.resume={saved[0]}" if len(saved) > 1 else None
+    return saved[0] if len(saved) > 1 else None

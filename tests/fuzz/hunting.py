@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.fuzz.commands import fault_of, run_limited
 
-_SEED, _TIMES = int(os.environ.get("FUZZ_SEED", "1")), int(os.environ.get("FUZZ_TIMES", "1"))
+SEED, TIMES = int(os.environ.get("FUZZ_SEED", "1")), int(os.environ.get("FUZZ_TIMES", "1"))
 _FAULTS = os.environ.get("FUZZ_FAULTS", "")
 
 
@@ -28,8 +28,8 @@ def few_and_many(few: int, many: int) -> Any:
 def hunt(examples: int, inputs: st.SearchStrategy[Any], check: Callable[[Any], None]) -> None:
     """Check so many drawn inputs."""
 
-    @seed(_SEED)
-    @settings(max_examples=examples * _TIMES, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @seed(SEED)
+    @settings(max_examples=examples * TIMES, database=None, deadline=None, suppress_health_check=list(HealthCheck))
     @given(inputs)
     def holds(drawn: Any) -> None:
         check(drawn)

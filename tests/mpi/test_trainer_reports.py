@@ -1,6 +1,5 @@
 """What trainers tell of their steps."""
 
-import time
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -15,7 +14,6 @@ from bagpipe_hpc.telemetry.step_stats import StepStats
 from bagpipe_hpc.telemetry.trace import Trace
 
 TIMEOUT_S = 30.0
-SLEPT_S = 0.2
 
 
 class Told(Record):
@@ -32,7 +30,7 @@ class Told(Record):
 
 
 @pytest.mark.mpi(min_size=2)
-def test_waiting_for_the_slowest_trainer_to_report_counts_for_the_next_interval(comm: MPI.Comm) -> None:
+def test_waiting_for_others_to_report_counts_for_the_next_interval(comm: MPI.Comm) -> None:
     """Else samples/s would be those of a trainer that runs ahead."""
     rank, trainers = comm.Get_rank(), comm.Get_size()
     told, stats = Told(), StepStats()
@@ -40,15 +38,11 @@ def test_waiting_for_the_slowest_trainer_to_report_counts_for_the_next_interval(
     record = told if rank == 0 else None
     reports = TrainerReports(comms, record, stats, Trace(enabled=False), TIMEOUT_S, nothing_to_watch)
     for step in (1, 2):
-        comm.Barrier()
         stats.steps, stats.samples = step, 8 * step
-        if rank == 1:
-            time.sleep(SLEPT_S)
         reports.progress(step, 0, loss=float(rank), rates={})
     if rank == 0:
         assert told.losses == [sum(range(trainers))] * 2
         first, second = told.intervals
         assert [(own.steps, own.samples) for own in first + second] == [(1, 8)] * 2 * trainers
         assert {own.total_s for own in first} == {0.0}
-        assert second[0].total_s >= 0.9 * SLEPT_S
-        assert all(own.total_s > 0 and own.compute_s == pytest.approx(0, abs=1e-3) for own in second)
+        assert all(own.total_s >= own.wait_reductions_s > 0 for own in second)

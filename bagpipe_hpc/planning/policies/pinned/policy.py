@@ -60,9 +60,8 @@ class PinnedPolicy(LookaheadPolicy):
             cure = f"{plan.source} holds {hosted.size} rows once a host; use tiered, or place with once_a_host = false"
             raise SettingError("cache.sharing", facts.sharing, cure)
         if facts.trainers % hosts:
-            cure = (
-                f"is for {hosts} hosts of as many trainers, and there are {facts.trainers} trainers; start a multiple"
-            )
+            cure = f"is for {hosts} hosts with as many trainers each, and there are {facts.trainers} trainers in all"
+            cure += f"; start a multiple of {hosts}"
             raise SettingError("policy.plan", str(plan.source), cure)
         return RowTiers(everywhere, hosted, facts.trainers // hosts)
 

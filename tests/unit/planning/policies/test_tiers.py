@@ -336,7 +336,10 @@ def test_a_plan_for_other_hosts_or_another_sharing_is_refused(tmp_path: Path) ->
         cure = rf"cache\.sharing = '{sharing}': .*plan.npz holds 5 rows once a host; use tiered, or place with"
         with pytest.raises(SettingError, match=cure):
             made(path, 2, sharing).planner(Window(1, 1))
-    with pytest.raises(SettingError, match=r"policy\.plan = .*: is for 2 hosts of .*, and there are 3 trainers"):
+    with pytest.raises(
+        SettingError,
+        match=r"policy\.plan = .*: is for 2 hosts .*, and there are 3 trainers in all; start a multiple of 2",
+    ):
         made(path, 3).planner(Window(1, 1))
     with pytest.raises(CapacityError, match="the private slots are used up: 5 exist, 6 are needed"):
         made(path, 4).planner(Window(1, 1), 10, 5)
