@@ -189,10 +189,9 @@ def _run_case(
         log = (output / "logs" / "server-0.log").read_text(encoding="utf-8")
     records = [event for event in events if event["event"] == "progress"]
     counted = [record for record in records if record["step"] > _WARM_STEPS]
-    mean = {
-        key: float(np.mean([record["trainers"][0][key] for record in counted])) for key in ("total_ms", "wait_rows_ms")
-    }
-    batch_size = counted[0]["samples_per_s"] * counted[0]["trainers"][0]["total_ms"] / 1e3
+    means = [record["of_trainers"]["mean"] for record in counted]
+    mean = {key: float(np.mean([of_one[key] for of_one in means])) for key in ("total_ms", "wait_rows_ms")}
+    batch_size = counted[0]["samples_per_s"] * means[0]["total_ms"] / 1e3
     read, block_bytes, ahead, written = _disk_work(log)
     (server,) = [rank for rank in ranks if rank["role"] == "server"]
     total = _WARM_STEPS + steps

@@ -79,7 +79,8 @@ def job_cell(link: Link, trainers: int, sharing: str, steps: int) -> Cell:
     workload = WORKLOADS["quickstart"]
     settings = ["data.verify=quick", f"cache.sharing={sharing}", "lookahead.batches=10", "lookahead.group=0"]
     settings += ["roles.servers=1", "roles.placement=rank_order", "train.epochs=1", f"train.max_steps={steps}"]
-    settings += [f"train.log_every_steps={steps}", "train.evaluate=false", "train.checkpoint_at_end=false"]
+    settings += [f"train.log_every_steps={steps}", f"train.log_trainers={trainers}"]
+    settings += ["train.evaluate=false", "train.checkpoint_at_end=false"]
     shards = workload.shards(FOLDER, steps, workload.config(settings).train.batch_size)
     settings.append(f"data.path={shards}")
     with tempfile.TemporaryDirectory(dir=FOLDER) as scratch:

@@ -73,11 +73,11 @@ def _row(way: str, one: _Run) -> tuple[str, ...]:
 
 def _measure(workload: Workload, shards: Path, steps: int, overrides: list[str]) -> _Run:
     found = watch_steps(workload, shards, LAYOUT, FIRST_STEP, steps, overrides)
-    waited = sum(trainer["wait_reductions_ms"] for trainer in found.trainers)
+    waited = sum(mean["wait_reductions_ms"] for mean in found.told)
     return _Run(
         workload.config([]).train.batch_size / found.step_ms * 1e3,
         found.step_ms,
-        waited / sum(trainer["total_ms"] for trainer in found.trainers),
+        waited / sum(mean["total_ms"] for mean in found.told),
         found.compute_ms,
         found.other_threads_ms,
         found.other_roles_ms,

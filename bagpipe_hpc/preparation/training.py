@@ -74,7 +74,8 @@ class Training:
     def record(self, run: Run, *, has_cache: bool) -> Record:
         """Metrics and summary in the output folder, progress on the terminal; event files where they are wanted."""
         output = Path(run.config.train.output)
-        own = RunRecord(output, run.total_steps, has_cache=has_cache)
+        each_of = run.config.train.log_trainers
+        own = RunRecord(output, run.total_steps, has_cache=has_cache, each_of=each_of)
         if not run.config.train.tensorboard:
             return own
         return Records(own, TensorBoardRecord(output / TENSORBOARD_NAME, run.steps_done + 1, has_cache=has_cache))

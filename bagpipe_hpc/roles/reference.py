@@ -53,6 +53,7 @@ from bagpipe_hpc.storage.checkpoints.folder import CHECKPOINTS_FOLDER, remove_ol
 from bagpipe_hpc.storage.checkpoints.writer import CheckpointWriter
 from bagpipe_hpc.telemetry.record import Record
 from bagpipe_hpc.telemetry.step_stats import StepStats
+from bagpipe_hpc.telemetry.trainer_steps import TrainerSteps
 from bagpipe_hpc.terminal import counted
 
 log = logging.getLogger(__name__)
@@ -178,7 +179,7 @@ class Reference:
             interval = self._stats.since(reported)
             reported = self._stats.copy()
             loss = sum(self._loss_sums) / interval.steps
-            record.progress(step, segment.epoch, [interval], loss, self._parts.rates(step))
+            record.progress(step, segment.epoch, TrainerSteps.of([interval]), loss, self._parts.rates(step))
             self._loss_sums = [0.0] * self._slices
 
         for number, (rows, slices) in enumerate(sliced(self._run.batches(segment), slicing, keep)):

@@ -3,14 +3,17 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import numpy as np
+
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.time_limit import TimeLimit
-from bagpipe_hpc.mpi.waiting import wait_for_barrier
+from bagpipe_hpc.mpi.waiting import wait_for_all, wait_for_barrier
 from bagpipe_hpc.step.dense_replicas import Digests, require_equal_replicas
 from bagpipe_hpc.telemetry.record import Record
 from bagpipe_hpc.telemetry.server_load import ServerLoad, added_up
 from bagpipe_hpc.telemetry.step_stats import StepStats
 from bagpipe_hpc.telemetry.trace import Trace
+from bagpipe_hpc.telemetry.trainer_steps import TrainerSteps, steps_as_row
 
 _Value = TypeVar("_Value")
 
@@ -47,6 +50,8 @@ class TrainerReports:
     def progress(self, step: int, epoch: int, loss: float, rates: dict[str, float]) -> None:
         """Tell of the steps since the last report; what trainers wait for each other here counts for the next ones.
 
+        Only the first trainer waits for all: many numbers of each, as they are, travel up a tree.
+
         Args:
             step: steps done.
             epoch: number of the epoch, from 0.
@@ -55,12 +60,15 @@ class TrainerReports:
         """
         interval = self._stats.since(self._reported)
         self._reported = self._stats.copy()
+        comm = self._comms.trainers
+        own = np.append(steps_as_row(interval), loss)
+        told = np.empty((comm.Get_size() if self._record else 0, own.size))
         with self._stats.timed("total_s"), self._stats.timed("wait_reductions_s"):
-            parts = self._gather("the losses", (loss, interval))
-        if self._record and parts:
-            losses, intervals = zip(*parts, strict=True)
-            mean_loss = sum(losses) / max(1, interval.steps)
-            self._record.progress(step, epoch, intervals, mean_loss, rates)
+            gathered = comm.Igather(own, told if self._record else None, root=0)
+            wait_for_all([gathered], "the losses of the other trainers", self._timeout_s, self._watch)
+        if self._record:
+            mean_loss = sum(told[:, -1].tolist()) / max(1, interval.steps)
+            self._record.progress(step, epoch, TrainerSteps(told[:, :-1]), mean_loss, rates)
             speed = {"samples_per_s": interval.samples_per_s, "hit_rate": interval.hit_rate}
             self._trace.values |= {"loss": mean_loss, **rates, **speed}
 

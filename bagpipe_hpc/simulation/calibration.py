@@ -23,19 +23,18 @@ def compute_s_per_sample(events: Sequence[dict[str, Any]], batch_size: int, per_
         ValueError: the run has recorded no step, what it recorded is damaged, or its steps took less than `per_step_s`.
     """
     try:
-        records = [event["trainers"] for event in events if event["event"] == "progress"]
-        of_records = [
-            statistics.fmean(trainer["total_ms"] - trainer["wait_rows_ms"] for trainer in trainers)
-            for trainers in records
-        ]
-        trainers = [len(record) for record in records]
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"its records of training steps are damaged ({error!r})") from None
-    if not records:
+        told = [event["of_trainers"] for event in events if event["event"] == "progress"]
+        of_records: list[float] = [of_all["mean"]["total_ms"] - of_all["mean"]["wait_rows_ms"] for of_all in told]
+        slices: list[float] = [batch_size / of_all["number"] for of_all in told]
+    except (KeyError, TypeError, ZeroDivisionError) as error:
+        raise ValueError(
+            f"its records of training steps are damaged, or an earlier version's ({error!r}): measure once more"
+        ) from None
+    if not told:
         raise ValueError("the run has recorded no training step")
     step_s = statistics.median(of_records[1:] or of_records) * 1e-3
     if not 0 < step_s < math.inf:
         raise ValueError(f"a step took {step_s} s, as it recorded")
     if step_s <= per_step_s:
         raise ValueError(f"its steps took {step_s * 1e6:.0f} us, which --compute-us-per-step leaves no sample of")
-    return (step_s - per_step_s) / (batch_size / trainers[0])
+    return (step_s - per_step_s) / slices[0]

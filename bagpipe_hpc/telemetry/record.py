@@ -7,6 +7,7 @@ from typing import Any
 from bagpipe_hpc.evaluation.click_evaluation import Evaluation
 from bagpipe_hpc.storage.checkpoints.manifest import CheckpointManifest
 from bagpipe_hpc.telemetry.step_stats import StepStats
+from bagpipe_hpc.telemetry.trainer_steps import TrainerSteps
 
 
 class Record:
@@ -25,7 +26,7 @@ class Record:
         self,
         step: int,
         epoch: int,
-        trainers: Sequence[StepStats],
+        trainers: TrainerSteps,
         loss: float,
         rates: Mapping[str, float] | None = None,
     ) -> None:

@@ -9,6 +9,7 @@ from bagpipe_hpc.evaluation.click_evaluation import Evaluation
 from bagpipe_hpc.storage.checkpoints.manifest import CheckpointManifest
 from bagpipe_hpc.telemetry.record import Record
 from bagpipe_hpc.telemetry.step_stats import StepStats
+from bagpipe_hpc.telemetry.trainer_steps import TrainerSteps
 
 
 class Records(Record):
@@ -35,7 +36,7 @@ class Records(Record):
         self,
         step: int,
         epoch: int,
-        trainers: Sequence[StepStats],
+        trainers: TrainerSteps,
         loss: float,
         rates: Mapping[str, float] | None = None,
     ) -> None:

@@ -17,7 +17,8 @@ from bagpipe_hpc.storage.output_errors import writing
 from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME, SUMMARY_NAME, read_metrics
 from bagpipe_hpc.telemetry.record import Record
 from bagpipe_hpc.telemetry.results import quality, strict_json
-from bagpipe_hpc.telemetry.step_stats import StepStats, newly_resident
+from bagpipe_hpc.telemetry.step_stats import StepStats
+from bagpipe_hpc.telemetry.trainer_steps import TrainerSteps
 from bagpipe_hpc.terminal import ERASE_LINE, IN_FILE_ONLY, columns, printable
 
 log = logging.getLogger(__name__)
@@ -42,13 +43,15 @@ class RunRecord(Record):
         output: the run's output folder.
         total_steps: steps of the whole run, for the time that is left.
         has_cache: whether rows come through a cache, so that there are hits and waits to report.
+        each_of: trainers up to whose number the metrics tell of each by itself.
 
     Raises:
         OutputError: by every method that writes, if it cannot.
     """
 
-    def __init__(self, output: Path, total_steps: int, *, has_cache: bool = True) -> None:
+    def __init__(self, output: Path, total_steps: int, *, has_cache: bool = True, each_of: int = 16) -> None:
         self._has_cache = has_cache
+        self._each_of = each_of
         self._output = output
         self._path = output / METRICS_NAME
         self._total_steps = total_steps
@@ -86,7 +89,7 @@ class RunRecord(Record):
         self,
         step: int,
         epoch: int,
-        trainers: Sequence[StepStats],
+        trainers: TrainerSteps,
         loss: float,
         rates: Mapping[str, float] | None = None,
     ) -> None:
@@ -115,7 +118,8 @@ class RunRecord(Record):
             hit_rate=stats.hit_rate,
             wait_rows_share=waiting,
             resident_rows=self._count_resident(trainers),
-            trainers=[trainer.per_step() for trainer in trainers],
+            of_trainers={"number": len(trainers), "mean": trainers.mean(), "waited_for": trainers.waited_for()},
+            **({"trainers": trainers.each()} if len(trainers) <= self._each_of else {}),
         )
         hits = [f"hits {stats.hit_rate:.1%}"] if self._has_cache else []
         waits = [f"waiting for rows {waiting:.1%}"] if self._has_cache else []
@@ -124,9 +128,9 @@ class RunRecord(Record):
         self._shown = _Shown(parts, f"waiting {waiting:.1%}" if waits else "", clock(left_s), step / self._total_steps)
         self._draw()
 
-    def _count_resident(self, trainers: Sequence[StepStats]) -> int | None:
+    def _count_resident(self, trainers: TrainerSteps) -> int | None:
         """Distinct rows that the caches hold after an interval; None where there are none, or plans do not tell."""
-        change = newly_resident(trainers) if self._has_cache else None
+        change = trainers.newly_resident() if self._has_cache else None
         before = self._resident_rows
         self._resident_rows = None if before is None or change is None else before + change
         return self._resident_rows

@@ -1,7 +1,6 @@
 """Where a trainer's time goes and what its plans ask for, added up over steps."""
 
 import time
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields
 
@@ -120,19 +119,3 @@ class _Timed:
     def __exit__(self, *_: object) -> None:
         seconds = time.perf_counter() - self._start_s
         setattr(self._stats, self._field, getattr(self._stats, self._field) + seconds)
-
-
-def newly_resident(trainers: Sequence[StepStats]) -> int | None:
-    """How many more distinct rows all caches together hold after some steps than before; copies are none of them.
-
-    A row that is absent is fetched once, by one trainer or by all, and one that leaves is written back by one trainer.
-
-    Args:
-        trainers: of the same steps, on each trainer.
-
-    Returns:
-        The number; None where rows are added to, which may stay, and which several trainers may hold apart.
-    """
-    if any(own.rows_added for own in trainers):
-        return None
-    return trainers[0].fetched_rows - sum(own.rows_written_back for own in trainers)

@@ -1,6 +1,6 @@
 """What a run tells, as event files for TensorBoard."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.evaluation.click_evaluation import Evaluation
 from bagpipe_hpc.storage.checkpoints.manifest import CheckpointManifest
 from bagpipe_hpc.telemetry.record import Record
-from bagpipe_hpc.telemetry.step_stats import StepStats
+from bagpipe_hpc.telemetry.trainer_steps import TrainerSteps
 
 
 def require_tensorboard() -> None:
@@ -50,7 +50,7 @@ class TensorBoardRecord(Record):
         self,
         step: int,
         epoch: int,
-        trainers: Sequence[StepStats],
+        trainers: TrainerSteps,
         loss: float,
         rates: Mapping[str, float] | None = None,
     ) -> None:

@@ -37,7 +37,7 @@ class WatchedSteps:
         other_threads_ms: of the trainers' other threads.
         other_roles_ms: of oracle and servers.
         others_share: of the cores, that other programs took.
-        trainers: what each trainer said of its steps, the last report first (`metrics.jsonl`).
+        told: what trainers said of their steps in the mean, the last report first (`metrics.jsonl`).
     """
 
     step_ms: float
@@ -45,7 +45,7 @@ class WatchedSteps:
     other_threads_ms: float
     other_roles_ms: float
     others_share: float
-    trainers: list[dict[str, float]]
+    told: list[dict[str, float]]
 
 
 def watch_steps(
@@ -99,7 +99,7 @@ def watch_steps(
         spent_ms(of_trainers=True, of_main=False),
         spent_ms(of_trainers=False),
         others.share,
-        [trainer for record in counted for trainer in record["trainers"]],
+        [record["of_trainers"]["mean"] for record in counted],
     )
 
 

@@ -65,14 +65,14 @@ class StepFigures:
     def of_run(cls, events: Sequence[dict[str, Any]], steps: StepRange) -> "StepFigures":
         """From the lines of a run's `metrics.jsonl`."""
         counted = [
-            event["trainers"]
+            event["of_trainers"]
             for event in events
             if event["event"] == "progress" and steps.first < event["step"] <= steps.last
         ]
-        trainers = len(counted[0])
+        trainers = counted[0]["number"]
 
         def mean(*names: str) -> float:
-            return statistics.fmean(sum(trainer[name] for name in names) for record in counted for trainer in record)
+            return statistics.fmean(sum(record["mean"][name] for name in names) for record in counted)
 
         return cls(
             step_ms=mean("total_ms"),

@@ -33,7 +33,7 @@ def settings_of(way: str, output: Path) -> list[str]:
     Threads of Horovod spin: with 40 trainers on two cores its sums would take a second or two a step.
     """
     window = (f"lookahead.batches={WINDOW[0]}", f"lookahead.group={WINDOW[1]}")
-    told = (f"train.max_steps={STEPS}", "train.log_every_steps=1", "train.evaluate=false")
+    told = (f"train.max_steps={STEPS}", "train.log_every_steps=1", "train.log_trainers=40", "train.evaluate=false")
     return overrides("sgd", output, "roles.servers=1", "train.dense_sums=mpi", *WAYS[way], *window, *told)
 
 

@@ -25,7 +25,7 @@ class Told(Record):
 
     def progress(self, *told: Any, **_: Any) -> None:
         _, _, trainers, loss, _ = told
-        self.intervals.append(list(trainers))
+        self.intervals.append([trainers[number] for number in range(len(trainers))])
         self.losses.append(loss)
 
 

@@ -74,6 +74,9 @@ class TrainConfig:
     """What `stop_after` calls better: by at least this."""
     log_every_steps: int = 10
     """Steps between progress lines and metrics records."""
+    log_trainers: int = 16
+    """Trainers up to whose number a metrics record tells of each by itself. It always tells of their mean, and of the
+    one that the others waited for; `summary.json` tells of each."""
     device: str = "auto"
     """Where the trainers compute: `cpu`, `cuda`, or `auto`: on GPUs where every trainer has one of its own, else on
     CPUs."""
@@ -137,7 +140,7 @@ class TrainConfig:
             "use 1 for all rows in every checkpoint, or more",
         )
         counts = ("max_steps", "seed", "checkpoint_every_steps", "keep_checkpoints", "threads", "evaluate_every_steps")
-        for name in (*counts, "evaluate_samples", "exact_auc_samples", "stop_after", "stop_min_delta"):
+        for name in (*counts, "log_trainers", "evaluate_samples", "exact_auc_samples", "stop_after", "stop_min_delta"):
             require(getattr(self, name) >= 0, f"train.{name}", getattr(self, name), "use 0 or more")
         require_one_of("train.warm_start_takes", self.warm_start_takes, WARM_START_PARTS)
         self._check_evaluations()

@@ -178,14 +178,33 @@ def is_alone(run: RunFiles) -> bool:
     return run.summary.get("servers") == 0
 
 
-def trainer_means(run: RunFiles) -> list[Rank]:
-    """Means per step of each trainer: of the whole run, or of the last interval where that is not over."""
+def trainer_count(run: RunFiles) -> int:
+    """How many trainers a run has; 0 where it has not told."""
+    return len(_trainer_means(run)) or int(number(_last_interval(run).get("number")) or 0)
+
+
+def _last_interval(run: RunFiles) -> Rank:
+    """What the last interval tells of all trainers together."""
+    told = next((event.get("of_trainers") for event in run.of("progress")[::-1]), None)
+    return told if isinstance(told, dict) else {}
+
+
+def _trainer_means(run: RunFiles) -> list[Rank]:
+    """Means per step of each trainer: of the whole run, or of the last interval where that is not over and tells."""
     told = run.summary.get("trainers") or next((event.get("trainers") for event in run.of("progress")[::-1]), None)
     return [means for means in told if isinstance(means, dict)] if isinstance(told, list) else []
 
 
+def _mean_of_interval(run: RunFiles) -> list[Rank]:
+    """Of all trainers, in a list of one; an empty one where nothing is told."""
+    mean = _last_interval(run).get("mean")
+    return [mean] if isinstance(mean, dict) else []
+
+
 def _of_trainers(run: RunFiles, keys: Collection[str]) -> list[Bar]:
-    return [Bar(f"trainer {at}", _numbers(means, keys)) for at, means in enumerate(trainer_means(run))]
+    if each := _trainer_means(run):
+        return [Bar(f"trainer {at}", _numbers(means, keys)) for at, means in enumerate(each)]
+    return [Bar(f"mean of {trainer_count(run)}", _numbers(means, keys)) for means in _mean_of_interval(run)]
 
 
 def _of_spans(run: RunFiles, role: str, names: Collection[str]) -> list[Bar]:
@@ -209,7 +228,7 @@ def _of_servers(run: RunFiles, keys: Collection[str], scale: float) -> list[Bar]
 
 
 def _classes(run: RunFiles, measured: Callable[[str, float], float]) -> list[Bar]:
-    trainers = trainer_means(run)
+    trainers = _trainer_means(run) or _mean_of_interval(run)
     if not trainers:
         return []
     sums = (sum(values) for values in zip(*(_numbers(means, _CLASSES.values()) for means in trainers), strict=True))
@@ -218,7 +237,7 @@ def _classes(run: RunFiles, measured: Callable[[str, float], float]) -> list[Bar
 
 
 def _bytes(run: RunFiles) -> list[Bar]:
-    sizes, trainers = run.row_bytes, len(trainer_means(run))
+    sizes, trainers = run.row_bytes, trainer_count(run)
     sharing = run.settings.get("cache.sharing")
     if sizes is None or not trainers or sharing == "tiered":  # of whose sums nobody knows how many trainers make them
         return []

@@ -5,7 +5,7 @@ from typing import Any
 
 from bagpipe_hpc.config.file import to_document
 from bagpipe_hpc.config.schema import Config
-from bagpipe_hpc.tools.run_report.bars import is_alone, trainer_means
+from bagpipe_hpc.tools.run_report.bars import is_alone, trainer_count
 from bagpipe_hpc.tools.run_report.figures import Table
 from bagpipe_hpc.tools.run_report.run_files import Event, RunFiles, number
 
@@ -36,7 +36,7 @@ def _glance(run: RunFiles) -> dict[str, str]:
         "AUC, last": _text(quality.get("auc"), "{:.5f}"),
         "log loss, last": _text(quality.get("log_loss"), "{:.5f}"),
         "hit rate": _text(run.summary.get("hit_rate", progress.get("hit_rate")), "{:.1%}") if has_cache else _ABSENT,
-        "trainers": str(len(trainer_means(run)) or _ABSENT),
+        "trainers": str(trainer_count(run) or _ABSENT),
         "servers": "none: one rank" if is_alone(run) else _text(run.summary.get("servers"), "{:.0f}"),
         "window L, group C": _window(run.summary),
         "cache, rows": _text(run.summary.get("cache_rows"), "{:,.0f}"),

@@ -132,8 +132,8 @@ def test_exponents_around_one_give_about_the_same_batches() -> None:
 
 
 def progress(*busy_ms: float) -> dict[str, Any]:
-    trainers = [{"total_ms": value + 3.0, "wait_rows_ms": 3.0} for value in busy_ms]
-    return {"event": "progress", "trainers": trainers}
+    mean = {"total_ms": sum(busy_ms) / len(busy_ms) + 3.0, "wait_rows_ms": 3.0}
+    return {"event": "progress", "of_trainers": {"number": len(busy_ms), "mean": mean}}
 
 
 def test_calibration_takes_the_median_record_after_the_first() -> None:
@@ -154,9 +154,11 @@ def test_calibration_needs_a_record() -> None:
 
 
 DAMAGED: list[Any] = [
-    *(["x"], [[]], [None], [{}], [{"event": "progress"}], [{"event": "progress", "trainers": 3}]),
-    *([{"event": "progress", "trainers": []}], [{"event": "progress", "trainers": [{}]}], [progress(float("nan"))]),
-    *([progress(-8)], [{"event": "progress", "trainers": [{"total_ms": "1", "wait_rows_ms": 0}]}]),
+    *(["x"], [[]], [None], [{}], [{"event": "progress"}], [progress(float("nan"))], [progress(-8)]),
+    *([{"event": "progress", "of_trainers": told}] for told in (3, {}, {"number": 2}, {"number": 2, "mean": {}})),
+    [{"event": "progress", "of_trainers": {"number": 1, "mean": {"total_ms": "1", "wait_rows_ms": 0}}}],
+    [progress(8) | {"of_trainers": progress(8)["of_trainers"] | {"number": 0}}],
+    [{"event": "progress", "trainers": [{"total_ms": 6.0, "wait_rows_ms": 1.0}]}],
 ]
 
 

@@ -19,6 +19,7 @@ from bagpipe_hpc.telemetry import run_record
 from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME, SUMMARY_NAME
 from bagpipe_hpc.telemetry.run_record import RunRecord, summary_lines
 from bagpipe_hpc.telemetry.step_stats import StepStats
+from bagpipe_hpc.telemetry.trainer_steps import TrainerSteps
 from bagpipe_hpc.terminal import COLUMNS_VARIABLE
 from tests.unit.checkpoint_samples import sample_records, write_checkpoint
 
@@ -53,7 +54,7 @@ def checkpoint_of(output: Path, step: int) -> tuple[Path, CheckpointManifest]:
 def test_every_event_is_a_line_of_the_metrics_file(tmp_path: Path) -> None:
     """Each is there at once, for whoever watches the run."""
     with RunRecord(tmp_path, total_steps=20) as record:
-        record.progress(5, 0, [INTERVAL, SLOWER], loss=0.5, rates={"dense_lr": 0.25, "rows_lr": 0.125})
+        record.progress(5, 0, TrainerSteps.of([INTERVAL, SLOWER]), loss=0.5, rates={"dense_lr": 0.25, "rows_lr": 0.125})
         record.evaluation(5, 0, {"click": evaluation_of(auc=0.75)}, seconds=1.5)
         directory, manifest = checkpoint_of(tmp_path, step=5)
         record.checkpoint(manifest, directory, stood_still_s=0.5, seconds=2.5)
@@ -71,6 +72,7 @@ def test_every_event_is_a_line_of_the_metrics_file(tmp_path: Path) -> None:
         "hit_rate": 0.9,
         "wait_rows_share": 0.25,
         "resident_rows": 20,
+        "of_trainers": {"number": 2, "mean": TrainerSteps.of([INTERVAL, SLOWER]).mean(), "waited_for": 0},
         "trainers": [INTERVAL.per_step(), SLOWER.per_step()],
     }
     expected = {"event": "evaluation", "step": 5, "epoch": 0, "auc": 0.75, **OTHER_MEASURES}
@@ -86,19 +88,31 @@ def test_every_event_is_a_line_of_the_metrics_file(tmp_path: Path) -> None:
     }
 
 
+def test_many_trainers_have_a_line_that_does_not_grow_with_them(tmp_path: Path) -> None:
+    """Of 256 trainers a record each would be 80 kB a report, and take longer than a step."""
+    with RunRecord(tmp_path, total_steps=20, each_of=2) as record:
+        for trainers in (2, 3, 256):
+            record.progress(5, 0, TrainerSteps.of([INTERVAL] * (trainers - 1) + [SLOWER]), loss=0.5)
+    told = events(tmp_path)
+    assert [event["of_trainers"]["number"] for event in told] == [2, 3, 256]
+    assert ["trainers" in event for event in told] == [True, False, False]
+    assert told[2]["of_trainers"]["mean"] == pytest.approx(INTERVAL.per_step(), rel=0.01)
+    assert len(json.dumps(told[2])) < 1000
+
+
 def test_rows_in_the_caches_are_added_up_while_plans_tell(tmp_path: Path) -> None:
     leaving, adding = StepStats(steps=1, rows_written_back=12), StepStats(steps=1, rows_added=1)
     with RunRecord(tmp_path, total_steps=20) as record:
         for step, interval in enumerate((INTERVAL, leaving, adding, INTERVAL), start=1):
-            record.progress(step, 0, [interval], loss=0.5)
+            record.progress(step, 0, TrainerSteps.of([interval]), loss=0.5)
     with RunRecord(tmp_path, total_steps=20, has_cache=False) as record:
-        record.progress(5, 0, [INTERVAL], loss=0.5)
+        record.progress(5, 0, TrainerSteps.of([INTERVAL]), loss=0.5)
     assert [event["resident_rows"] for event in events(tmp_path)] == [20, 8, None, None, None]
 
 
 def test_results_go_to_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with RunRecord(tmp_path, total_steps=5) as record:
-        record.progress(5, 0, [INTERVAL], loss=0.5)
+        record.progress(5, 0, TrainerSteps.of([INTERVAL]), loss=0.5)
         record.evaluation(5, 0, {"click": evaluation_of(auc=0.75)}, seconds=1.5)
         record.summary([MEANS], INTERVAL, {})
     told = capsys.readouterr().out.splitlines()
@@ -197,7 +211,7 @@ def test_progress_says_how_fast_and_how_long(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, total_steps: int, left: str
 ) -> None:
     with caplog.at_level(logging.INFO), RunRecord(tmp_path, total_steps) as record:
-        record.progress(5, 0, [INTERVAL], loss=0.123456)
+        record.progress(5, 0, TrainerSteps.of([INTERVAL]), loss=0.123456)
     assert caplog.messages == [
         f"step 5/{total_steps}  loss 0.12346  320 samples/s  hits 90.0%  waiting for rows 25.0%  {left} left to train"
     ]
@@ -208,8 +222,8 @@ def test_a_terminal_shows_progress_in_one_line(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(sys, "stderr", terminal)
     with RunRecord(tmp_path, total_steps=10) as record:
-        record.progress(5, 0, [INTERVAL], loss=0.5)
-        record.progress(10, 0, [INTERVAL], loss=0.5)
+        record.progress(5, 0, TrainerSteps.of([INTERVAL]), loss=0.5)
+        record.progress(10, 0, TrainerSteps.of([INTERVAL]), loss=0.5)
         directory, manifest = checkpoint_of(tmp_path, step=10)
         record.checkpoint(manifest, directory, stood_still_s=0.5, seconds=2.5)
     assert [line.split("  ")[0] for line in terminal.getvalue().split("\r\x1b[K")] == ["", "step 5/10", "step 10/10"]
@@ -222,7 +236,7 @@ def test_a_narrow_terminal_gets_a_shorter_line(
     """A rank's stderr is a pipe; the script that launched it knows the terminal behind."""
     monkeypatch.setenv(COLUMNS_VARIABLE, "64")
     with RunRecord(tmp_path, total_steps=10) as record:
-        record.progress(5, 0, [INTERVAL], loss=0.5)
+        record.progress(5, 0, TrainerSteps.of([INTERVAL]), loss=0.5)
     line = "step 5/10  loss 0.50000  320 samples/s  hits 90.0%  0:02 left"
     assert capsys.readouterr().err == f"\r\x1b[K{line}"
     assert len(line) < 64
@@ -236,10 +250,10 @@ def test_a_terminal_has_a_bar_and_says_that_a_checkpoint_is_under_way(
     monkeypatch.setenv("NO_COLOR", "1")
     with RunRecord(tmp_path, total_steps=10) as record:
         record.saving(5)
-        record.progress(5, 0, [INTERVAL], loss=0.5)
+        record.progress(5, 0, TrainerSteps.of([INTERVAL]), loss=0.5)
         directory, manifest = checkpoint_of(tmp_path, step=5)
         record.checkpoint(manifest, directory, stood_still_s=0.5, seconds=2.5)
-        record.progress(10, 0, [INTERVAL], loss=0.5)
+        record.progress(10, 0, TrainerSteps.of([INTERVAL]), loss=0.5)
         record.saving(10)
     lines = [line.rstrip("\n") for line in capsys.readouterr().err.split("\r\x1b[K")[1:]]
     assert all(re.fullmatch(r"step \d+/10  (\x1b\[\dm)?[━╸╺ ]+(\x1b\[0m)?  loss 0.5.*", line) for line in lines)
@@ -255,7 +269,7 @@ def test_an_evaluation_has_a_bar_on_a_line_of_its_own(
     monkeypatch.setattr(progress, "_EVERY_S", 0.0)
     monkeypatch.setenv(COLUMNS_VARIABLE, "60")
     with RunRecord(tmp_path, total_steps=10) as record:
-        record.progress(5, 0, [INTERVAL], loss=0.5)
+        record.progress(5, 0, TrainerSteps.of([INTERVAL]), loss=0.5)
         for batches in (1, 2):
             record.scored(batches, 2)
     first, *lines = capsys.readouterr().err.split("\n")[1].split("\r\x1b[K")
@@ -271,7 +285,7 @@ def test_lines_that_stay_come_now_and_then(
     monkeypatch.setattr(run_record.time, "monotonic", lambda: now_s)
     with caplog.at_level(logging.INFO), RunRecord(tmp_path, total_steps=100) as record:
         for step in range(10, 101, 10):
-            record.progress(step, 0, [INTERVAL], loss=0.5)
+            record.progress(step, 0, TrainerSteps.of([INTERVAL]), loss=0.5)
             now_s += 10.0
     shown = [line.message.split("  ")[0] for line in caplog.records if not hasattr(line, "in_file_only")]
     assert shown == ["step 10/100", "step 40/100", "step 70/100", "step 100/100"]
@@ -280,14 +294,14 @@ def test_lines_that_stay_come_now_and_then(
 
 def test_an_interval_without_time_divides_nothing_by_zero(tmp_path: Path) -> None:
     with RunRecord(tmp_path, total_steps=1) as record:
-        record.progress(1, 0, [StepStats()], loss=0.0)
+        record.progress(1, 0, TrainerSteps.of([StepStats()]), loss=0.0)
     assert events(tmp_path)[0]["samples_per_s"] == 0.0
 
 
 def test_a_run_that_goes_on_adds_to_its_metrics(tmp_path: Path) -> None:
     for step in (5, 10):
         with RunRecord(tmp_path, total_steps=10) as record:
-            record.progress(step, 0, [INTERVAL], loss=0.5)
+            record.progress(step, 0, TrainerSteps.of([INTERVAL]), loss=0.5)
     assert [event["step"] for event in events(tmp_path)] == [5, 10]
 
 

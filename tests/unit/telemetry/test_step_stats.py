@@ -9,7 +9,7 @@ import pytest
 from bagpipe_hpc.plan.batch_plan import GroupPlan, ReceivedPlan, SharedPlan, TrainerPlan
 from bagpipe_hpc.plan.exchange import ExchangeCounts, Hosted
 from bagpipe_hpc.telemetry import step_stats
-from bagpipe_hpc.telemetry.step_stats import StepStats, newly_resident
+from bagpipe_hpc.telemetry.step_stats import StepStats
 
 
 def plan(samples: int, unique: int, fetched: int, now: int, later: int, private: int) -> ReceivedPlan:
@@ -45,12 +45,6 @@ def test_added_rows_are_written_back() -> None:
     stats = StepStats()
     stats.count_plan(ReceivedPlan((GroupPlan(shared, replace(own, add_rows=np.arange(3))),)))
     assert (stats.rows_written_back, stats.rows_added) == (4 + 3, 3)
-    assert newly_resident([StepStats(fetched_rows=9), stats]) is None
-
-
-def test_rows_that_come_and_go_are_counted_once() -> None:
-    """All trainers fetch the rows that they share; each writes back its part."""
-    assert newly_resident([StepStats(fetched_rows=9, rows_written_back=2), StepStats(fetched_rows=9)]) == 7
 
 
 def test_what_trainers_exchange_is_counted() -> None:

@@ -16,6 +16,7 @@ from bagpipe_hpc.telemetry.record import Record
 from bagpipe_hpc.telemetry.records import Records
 from bagpipe_hpc.telemetry.step_stats import StepStats
 from bagpipe_hpc.telemetry.tensorboard_record import TensorBoardRecord
+from bagpipe_hpc.telemetry.trainer_steps import TrainerSteps
 from tests.unit.checkpoint_samples import sample_records, write_checkpoint
 
 INTERVAL = StepStats(steps=5, samples=640, total_s=2.0, wait_rows_s=0.5, unique_rows=200, fetched_rows=20)
@@ -39,7 +40,7 @@ def test_without_the_package_it_is_refused_before_anything_is_made(
 def tell_everything(record: Record, folder: Path) -> None:
     with record:
         record.resumed(3, folder)
-        record.progress(5, 0, [INTERVAL], 0.5, {"rows_lr": 0.125})
+        record.progress(5, 0, TrainerSteps.of([INTERVAL]), 0.5, {"rows_lr": 0.125})
         record.scored(1, 2)
         record.evaluation(5, 0, {"click": QUALITY}, 1.5)
         record.saving(5)
@@ -89,7 +90,7 @@ def test_a_run_that_goes_on_takes_back_what_it_did_not_keep(tmp_path: Path) -> N
     for first_step, losses in ((1, {3: 0.5, 5: 0.25, 9: 0.75}), (6, {7: 0.125, 9: 1.5})):
         with TensorBoardRecord(tmp_path, first_step, has_cache=True) as record:
             for step, loss in losses.items():
-                record.progress(step, 0, [StepStats()], loss)
+                record.progress(step, 0, TrainerSteps.of([StepStats()]), loss)
     assert told_to(tmp_path)["train/loss"] == [(3, 0.5), (5, 0.25), (7, 0.125), (9, 1.5)]
 
 

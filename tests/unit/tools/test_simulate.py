@@ -83,7 +83,8 @@ def test_shards_and_a_measured_run(config: str, tmp_path: Path, capsys: pytest.C
     prepare_clicks([str(clicks)], shards, PrepareSettings(), lambda _: None)
     run.mkdir()
     (run / "config.toml").write_text("[train]\nbatch_size = 100\n")
-    record = {"event": "progress", "trainers": [{"total_ms": 6.0, "wait_rows_ms": 1.0}] * 2}
+    told = {"number": 2, "mean": {"total_ms": 6.0, "wait_rows_ms": 1.0}}
+    record = {"event": "progress", "of_trainers": told}
     (run / "metrics.jsonl").write_text(json.dumps(record) + "\n")
     options = ["--calibrate", str(run), "--trainers", "1", "--lookahead", "2", "--batches", "10"]
     result = predicted(capsys, config, f"data.path={shards}", *SMALL, *options)

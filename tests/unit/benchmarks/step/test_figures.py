@@ -37,7 +37,8 @@ def test_a_window_is_left_out_on_either_side(lookahead: int, measured: int, expe
 
 
 def progress(step: int, *trainers: dict[str, float]) -> dict[str, Any]:
-    return {"event": "progress", "step": step, "trainers": list(trainers)}
+    mean = {name: sum(own[name] for own in trainers) / len(trainers) for name in trainers[0]}
+    return {"event": "progress", "step": step, "of_trainers": {"number": len(trainers), "mean": mean}}
 
 
 def trainer(total: float, rows: float, reductions: float, fetched: float, written: float) -> dict[str, float]:

@@ -15,7 +15,8 @@ from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.simulation.batch_load import Hops, loads_of
-from bagpipe_hpc.telemetry.step_stats import StepStats, newly_resident
+from bagpipe_hpc.telemetry.step_stats import StepStats
+from bagpipe_hpc.telemetry.trainer_steps import TrainerSteps
 from tests.unit.planning.lookahead.moved_rows import HomeCounts, Moved, replicated_counts
 from tests.unit.planning.lookahead.rule_model import Rules
 from tests.unit.planning.lookahead.test_against_model import TABLE_ROWS, rules
@@ -142,6 +143,6 @@ def test_rows_that_come_and_go_are_those_in_the_caches(model: Rules, sharing: st
             held |= set(part.fetch_rows.tolist())
         for own in plan.trainers:
             held -= set(own.write_back_rows.tolist())
-        counted += newly_resident(stats_of(plan)) or 0
+        counted += TrainerSteps.of(stats_of(plan)).newly_resident() or 0
         assert counted == len(held)
     assert not held

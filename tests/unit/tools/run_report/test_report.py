@@ -117,7 +117,8 @@ def events_of(steps: int) -> Iterator[dict[str, Any]]:
     yield {"event": "resumed", "step": 5, "directory": "run/checkpoints/step-00000005", "changes": ["a: 1 -> 2"]}
     for step in range(10, steps + 1, 10):
         told = {"loss": 1.0 / step, "samples_per_s": 300.0 + step, "hit_rate": 0.5, "wait_rows_share": 0.125}
-        yield {"event": "progress", "step": step, "epoch": 0, **told, "resident_rows": step, "trainers": [MEANS, MEANS]}
+        told |= {"of_trainers": {"number": 2, "mean": MEANS, "waited_for": 0}, "trainers": [MEANS, MEANS]}
+        yield {"event": "progress", "step": step, "epoch": 0, **told, "resident_rows": step}
     yield {"event": "evaluation", "step": steps, "epoch": 0, "auc": 0.765, **QUALITY, "seconds": 1.0}
     done = {"seconds": 0.5, "complete_after_s": 2.5, "bytes": 10**7, "base_step": None}
     yield {"event": "checkpoint", "step": steps, "directory": "run/checkpoints/step-00000030", **done}
@@ -341,6 +342,21 @@ def test_many_ranks_are_summed_up(tmp_path: Path) -> None:
         ["least: trainer 0", "0"],
         ["most: trainer 99", "99"],
     ]
+
+
+def test_a_run_of_many_trainers_that_goes_on_tells_of_their_mean(tmp_path: Path) -> None:
+    """Its reports do not have each trainer by itself."""
+    events = [event for event in events_of(20) if event["event"] == "progress"]
+    for event in events:
+        del event["trainers"]
+        event["of_trainers"] |= {"number": 256}
+    run = write_run(tmp_path / "run", finished=False)
+    write_events(run, events)
+    page = page_of(run)
+    of_trainers = next(table for table in page.tables if table[0][:2] == ["", "compute"])
+    assert of_trainers[1:] == [["mean of 256", "125", "50", "25", "200"]]
+    assert ["trainers", "256"] in page.tables[0]
+    assert ["mean of trainers", "10", "9", "20", "5", "4", "48"] in [row for table in page.tables for row in table]
 
 
 def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
