@@ -9,8 +9,11 @@ from torch import Tensor
 from bagpipe_hpc.config.doors import ROW_OPTIMIZERS, SettingError
 from bagpipe_hpc.config.rates import RowsRateConfig
 from bagpipe_hpc.config.schema import OptimizerConfig
+from bagpipe_hpc.kernels.row_operations import RowOperations
+from bagpipe_hpc.kernels.update_kernels import UPDATE_KERNELS
 from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
-from bagpipe_hpc.rows.optimizers.contract import RowOptimizer
+from bagpipe_hpc.rows.optimizers.contract import KernelCall, RowOptimizer
+from bagpipe_hpc.terminal import counted
 
 _STEPS = 3
 _NUMBERS = 40_000
@@ -21,14 +24,21 @@ _WIDEST = 4096
 
 
 def check_formula(
-    config: OptimizerConfig, embedding_dim: int, device: torch.device, rates: RowsRateConfig | None = None
+    config: OptimizerConfig,
+    embedding_dim: int,
+    device: torch.device,
+    operations: RowOperations,
+    rates: RowsRateConfig | None = None,
 ) -> None:
     """See that a formula works in place, follows the rate, and gives a row the same bits among other rows and alone.
+
+    Where it has a native kernel, that must give these bits, too.
 
     Args:
         config: names the row optimizer.
         embedding_dim: width D of the rows.
         device: where trainers compute.
+        operations: with rows there; they know native kernels.
         rates: the learning rate over the steps of the run; constant unless given.
 
     Raises:
@@ -55,6 +65,7 @@ def check_formula(
                     "exact for roots and for sums over columns, and operations that round once: a.add_(b * c) instead "
                     "of addcmul_, addcdiv_, lerp_ and add_(b, alpha=c)"
                 )
+        _require_kernel_agrees(optimizer, operations, weights, gradients, together)
     except _FormulaError as error:
         raise SettingError(ROW_OPTIMIZERS.key, config.rows, f"its update {error}") from None
     except (ArithmeticError, AttributeError, LookupError, NameError, RuntimeError, TypeError, ValueError) as error:
@@ -71,6 +82,50 @@ def _require_rate_followed(optimizer: RowOptimizer, slow: RowOptimizer, full: Te
         raise _FormulaError(_IGNORES_RATE)
     if kernels[0] is not None and kernels[0] == kernels[1]:
         raise _FormulaError(f"does, and its kernel(step) {_IGNORES_RATE}")
+
+
+def _require_kernel_agrees(
+    optimizer: RowOptimizer, operations: RowOperations, weights: Tensor, gradients: Tensor, expected: Tensor
+) -> None:
+    """See that a kernel is known, fits what is kept for a row, and gives the bits of the formula, step by step.
+
+    Args:
+        optimizer: whose formula and kernel they are.
+        operations: know kernels; those of the reference backend have none, which leaves the form of the call.
+        weights: `[N, D]`.
+        gradients: `[steps, N, D]`.
+        expected: what the formula makes of them.
+    """
+    tables = _new_tables(optimizer, weights)
+    slots = torch.arange(len(weights), dtype=torch.int32, device=weights.device)
+    for step, gradient in enumerate(gradients, 1):
+        call = optimizer.kernel(step)
+        kernel = None if call is None else operations.update_kernel(_known(call, optimizer).name, weights.shape[1])
+        if call is None or kernel is None:
+            optimizer.update(tables[0], tuple(tables[1:]), gradient.clone(), step)
+        else:
+            kernel(tables[0], tables[1:], slots, gradient, call.numbers)
+    if not torch.equal(torch.cat(tables, dim=1).view(torch.int32), expected.view(torch.int32)):
+        raise _FormulaError(
+            "is one thing and its kernel(step) another: let both give the same bits, or leave kernel out"
+        )
+
+
+def _known(call: object, optimizer: RowOptimizer) -> KernelCall:
+    """What `kernel` gives, which must be the call of a kernel for such rows."""
+    if not isinstance(call, KernelCall):
+        raise _FormulaError(f"works, but its kernel(step) gives {call!r}: return a KernelCall(name, numbers), or None")
+    shape = UPDATE_KERNELS.get(call.name)
+    if shape is None:
+        raise _FormulaError(f"works, but there is no kernel {call.name!r}: use one of {', '.join(UPDATE_KERNELS)}")
+    kept = tuple(part.per_weight for part in optimizer.state)
+    numbers = len(call.numbers) if isinstance(call.numbers, tuple) else None
+    if (kept, numbers) != (shape.per_weight, shape.numbers):
+        raise _FormulaError(
+            f"works, but its kernel {call.name!r} takes {counted(shape.numbers, 'number')} and a state with per_weight "
+            f"= {list(shape.per_weight)}; it has {call.numbers!r} and {list(kept)}"
+        )
+    return call
 
 
 _IGNORES_RATE = (
@@ -98,9 +153,7 @@ def _after_steps(optimizer: RowOptimizer, weights: Tensor, gradients: Tensor) ->
         weights: `[N, D]`.
         gradients: `[steps, N, D]`.
     """
-    rows, width = weights.shape
-    tables = [weights.clone()]
-    tables += [weights.new_full((rows, part.width(width)), part.first) for part in optimizer.state]
+    tables = _new_tables(optimizer, weights)
     shapes = [table.shape for table in tables]
     for step, gradient in enumerate(gradients, 1):
         given = gradient.clone()
@@ -111,6 +164,12 @@ def _after_steps(optimizer: RowOptimizer, weights: Tensor, gradients: Tensor) ->
         if not torch.equal(given, gradient):
             raise _FormulaError("changes the gradients, which others read: work on copies")
     return torch.cat(tables, dim=1)
+
+
+def _new_tables(optimizer: RowOptimizer, weights: Tensor) -> list[Tensor]:
+    """Copies of weights, and the state of rows that are new."""
+    rows, width = weights.shape
+    return [weights.clone(), *(weights.new_full((rows, part.width(width)), part.first) for part in optimizer.state)]
 
 
 def _text(shapes: list[torch.Size]) -> str:

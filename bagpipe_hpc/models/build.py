@@ -40,7 +40,8 @@ def build_model(config: ModelConfig, facts: ModelFacts, kernels: ModelKernels | 
         model.get_parameter(name).requires_grad_(False)
     if isinstance(model, TakesKernels):
         if kernels is not None:
-            model.use_kernels(kernels)
+            with blaming_model(config.name, "use_kernels fails"):
+                model.use_kernels(kernels)
     elif config.precision == "bfloat16":
         _use_autocast(model)
     return model

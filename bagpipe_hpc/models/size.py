@@ -15,6 +15,7 @@ from bagpipe_hpc.models.contract import CountsStepBytes
 from bagpipe_hpc.models.dropout import DropoutMasks
 from bagpipe_hpc.models.embeddings import Embeddings, longest_embeddings
 from bagpipe_hpc.models.facts import ModelFacts
+from bagpipe_hpc.models.logits import require_logits
 from bagpipe_hpc.models.loss import click_loss
 from bagpipe_hpc.plan.sum_levels import Levels, sum_levels
 
@@ -111,15 +112,20 @@ def _measured(model: nn.Module, name: str, facts: ModelFacts, samples: int) -> M
     look_ups = _LOOK_UP_COPIES * _FLOAT_BYTES * samples * numbers
     if isinstance(model, CountsStepBytes):
         with blaming_model(name, "step_bytes fails"):
-            return ModelSize(count_weights(model), model.step_bytes(samples) + look_ups)
+            step_bytes: object = model.step_bytes(samples)
+        if not isinstance(step_bytes, int) or step_bytes < 0:
+            cure = "it must return a whole number of bytes, 0 or more"
+            raise ConfigError(f"model.name = {name!r}: step_bytes returns {step_bytes!r} for {samples} samples: {cure}")
+        return ModelSize(count_weights(model), step_bytes + look_ups)
     device = next((weight.device for weight in model.parameters()), torch.device("cpu"))
     dense = torch.zeros(samples, facts.dense_features, device=device)
     embeddings = longest_embeddings(facts, samples, device)
     with blaming_model(name, f"forward fails on dense {list(dense.shape)} and {embeddings}"):
-        return ModelSize(count_weights(model), _kept_bytes(model, dense, embeddings) + look_ups)
+        kept = _kept_bytes(model, name, facts.labels, dense, embeddings)
+    return ModelSize(count_weights(model), kept + look_ups)
 
 
-def _kept_bytes(model: nn.Module, dense: Tensor, embeddings: Embeddings) -> int:
+def _kept_bytes(model: nn.Module, name: str, labels: int, dense: Tensor, embeddings: Embeddings) -> int:
     """What a forward pass keeps for the backward one, without weights and rows; the largest twice, for its gradient."""
     leaves = [leaf.requires_grad_() for leaf in embeddings.tensors()]
     known = {tensor.untyped_storage()._cdata for tensor in (*model.parameters(), *model.buffers(), *leaves)}
@@ -132,6 +138,7 @@ def _kept_bytes(model: nn.Module, dense: Tensor, embeddings: Embeddings) -> int:
     DropoutMasks(model, 0).begin(1, torch.arange(len(dense), device=dense.device))
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         logits = model(dense, embeddings)
+        require_logits(name, logits, len(dense), labels, dense.device)
         click_loss(logits, torch.zeros_like(logits), 1)
     sizes = [tensor.untyped_storage().nbytes() for storage, tensor in kept.items() if storage not in known]
     return sum(sizes) + max(sizes, default=0)

@@ -13,11 +13,14 @@ from bagpipe_hpc.models.dropout import DropoutMasks
 from bagpipe_hpc.models.embeddings import random_embeddings
 from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.models.gradient_groups import gradient_groups, trainable
+from bagpipe_hpc.models.logits import require_logits
 from bagpipe_hpc.models.loss import click_loss
 
 _SAMPLES = 5
 _CLOSE = {"float32": 1e-3, "bfloat16": 5e-2}
 """Logits of the same sample in slices of other lengths may differ by this share of the largest: sums are rounded."""
+_SAME = {"float32": 1e-5, "bfloat16": 5e-2}
+"""The same of a model that is made twice, whose numbers may lie at other addresses."""
 
 
 def try_model(config: ModelConfig, facts: ModelFacts, device: torch.device) -> None:
@@ -31,10 +34,13 @@ def try_model(config: ModelConfig, facts: ModelFacts, device: torch.device) -> N
     Raises:
         ConfigError: it fails, its logits are not what they must be, or it is not the same each time.
     """
-    model = build_model(config, facts)
-    _require_weights(config, model, build_model(config, facts))
-    gradient_groups(model)
-    _Trial(config, model.to(device), facts, device).run()
+    model, again = build_model(config, facts), build_model(config, facts)
+    _require_weights(config, model, again)
+    with blaming_model(config.name, "gradient_groups fails"):
+        gradient_groups(model)
+    logits = _Trial(config, model.to(device), facts, device).run()
+    if not _are_close(_Trial(config, again.to(device), facts, device).logits(), logits, _SAME[config.precision]):
+        raise _refused(config.name, f"its logits are others each time it is made{_OF_TRAINERS}")
 
 
 def _require_weights(config: ModelConfig, model: nn.Module, again: nn.Module) -> None:
@@ -42,6 +48,10 @@ def _require_weights(config: ModelConfig, model: nn.Module, again: nn.Module) ->
     name = config.name
     if not trainable(model) and not config.frozen:
         raise _refused(name, "has no parameter to train; give it one at least, such as a bias added to the logits")
+    buffers = dict(again.named_buffers())
+    for buffer_name, buffer in model.named_buffers():
+        if buffer_name not in buffers or not torch.equal(buffer, buffers[buffer_name]):
+            raise _refused(name, f"its buffer {buffer_name} is another each time it is made{_OF_TRAINERS}")
     others = dict(again.named_parameters())
     for weight_name, weight in model.named_parameters():
         if weight.dtype != torch.float32 or not weight.is_contiguous():
@@ -50,11 +60,17 @@ def _require_weights(config: ModelConfig, model: nn.Module, again: nn.Module) ->
         if weight.device.type != "cpu":
             raise _refused(name, f"its parameter {weight_name} is made on {weight.device}; make it on the CPU")
         if weight_name not in others or not torch.equal(weight, others[weight_name]):
-            raise _refused(
-                name,
-                f"its parameter {weight_name} is another each time it is made, so trainers would differ; draw first "
-                "weights from torch's generator, or from one seeded with facts.seed",
-            )
+            raise _refused(name, f"its parameter {weight_name} is another each time it is made{_OF_TRAINERS}")
+
+
+_OF_TRAINERS = (
+    ", so trainers would differ; draw what it begins with from torch's generator, or from one seeded with facts.seed"
+)
+
+
+def _are_close(found: Tensor, expected: Tensor, share: float) -> bool:
+    """Whether logits differ by no more than a share of the largest."""
+    return bool((found - expected).abs().max() <= share * expected.abs().max())
 
 
 class _Trial:
@@ -70,15 +86,19 @@ class _Trial:
         self._dense = torch.rand(_SAMPLES, facts.dense_features, generator=generator).to(device)
         self._embeddings = random_embeddings(facts, _SAMPLES, generator, device)
 
-    def run(self) -> None:
-        """Raise ConfigError if something is not as it must be."""
+    def logits(self) -> Tensor:
+        """Of all samples, in training mode."""
+        return self._forward(_SAMPLES).detach()
+
+    def run(self) -> Tensor:
+        """The same logits; raises ConfigError if something is not as it must be."""
         before = {name: value.clone() for name, value in self._model.state_dict().items()}
         logits = self._forward(_SAMPLES)
         self._backward(logits)
         logits = logits.detach()
         if not logits.isfinite().all():
             self._refuse("its logits are not finite for dense features from 0 to 1 and rows of small numbers")
-        if not torch.equal(self._forward(_SAMPLES).detach(), logits):
+        if not torch.equal(self.logits(), logits):
             self._refuse(
                 "its logits differ between two passes over the same samples; leave out what is random, and take "
                 "bagpipe_hpc.models.dropout.Dropout for dropout: its masks follow the seed"
@@ -100,6 +120,7 @@ class _Trial:
         self._model.eval()
         self._forward(_SAMPLES)
         self._model.train()
+        return logits
 
     def _forward(self, samples: int) -> Tensor:
         """Logits of the first samples, float32 `[samples]` or `[samples, K]`."""
@@ -111,12 +132,7 @@ class _Trial:
         self._dropout.begin(1, torch.arange(samples, device=dense.device))
         with blaming_model(self._name, what):
             logits: Tensor = self._model(dense, embeddings)
-        shape = (samples, self._labels) if self._labels > 1 else (samples,)
-        expected = f"forward must return float32 logits of shape {list(shape)} for {samples} samples, on {dense.device}"
-        if not isinstance(logits, Tensor):
-            self._refuse(f"{expected}; it returns {type(logits).__name__}")
-        if logits.shape != shape or logits.dtype != torch.float32 or logits.device != dense.device:
-            self._refuse(f"{expected}; it returns {logits.dtype} {list(logits.shape)} on {logits.device}")
+        require_logits(self._name, logits, samples, self._labels, dense.device)
         if not logits.requires_grad:
             self._refuse("its logits do not depend on any weight: no gradient would come back")
         return logits

@@ -14,6 +14,7 @@ from bagpipe_hpc.cluster.host_memory import free_bytes
 from bagpipe_hpc.cluster.server_memory import Need
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CapacityError, ConfigError
+from bagpipe_hpc.kernels.row_operations import row_operations
 from bagpipe_hpc.models.build import build_model
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
 from bagpipe_hpc.models.dense_sums import has_horovod
@@ -55,8 +56,9 @@ def check_compute_settings(config: Config, gpu_number: int = 0, trainers: int = 
     require_cores(threads, os.cpu_count() or 1)
     device = choose_device(config.train.device, gpu_number)
     check_model_settings(config, device)
+    operations = row_operations(config.kernels.backend, device)
     for width in {config.model.embedding_dim, *config.model.embedding_dim_of.values()}:
-        check_formula(config.optimizer, width, device, config.rows_rate)
+        check_formula(config.optimizer, width, device, operations, config.rows_rate)
     return device
 
 

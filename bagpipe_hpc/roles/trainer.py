@@ -187,6 +187,7 @@ class Trainer:
         self._hearing = Hearing(run)
         self._ended_early_at: int | None = None
         self._saved = run.steps_done if is_own_checkpoint(config, run.start) else None
+        self._digests = partial(dense_digests, self._parts.model, self._parts.dense_optimizer)
         self._peers = EvaluationPeers(comms.trainers, timeout_s, self._check_threads)
 
     def _check_threads(self) -> None:
@@ -211,6 +212,7 @@ class Trainer:
     def _slices(self) -> Iterator[SliceStep]:
         """The slices of all training batches; what belongs before, between and behind them is done on the way."""
         wait_for_barrier(self._comms.store, "the servers to fill their tables", self._fill_timeout_s)
+        self._reports.require_equal_replicas(self._run.steps_done, self._digests, are_new=True)
         if self._record and self._run.start:
             changes = changes_since(self._run.start.manifest, self._run, self._parts.arithmetic)
             self._record.resumed(self._run.steps_done, self._run.start.directory, changes)
@@ -256,9 +258,7 @@ class Trainer:
         if step == self._saved:
             return
         self._divergence.require_finite_state(step)
-        self._reports.require_equal_replicas(
-            step, partial(dense_digests, self._parts.model, self._parts.dense_optimizer)
-        )
+        self._reports.require_equal_replicas(step, self._digests)
         dense = self._parts.model.state_dict(), self._parts.dense_optimizer.state_dict()
         self._checkpoints.save(step, segment, dense, self._judge.before(step))
         self._saved = step

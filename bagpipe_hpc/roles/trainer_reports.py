@@ -72,12 +72,13 @@ class TrainerReports:
             speed = {"samples_per_s": interval.samples_per_s, "hit_rate": interval.hit_rate}
             self._trace.values |= {"loss": mean_loss, **rates, **speed}
 
-    def require_equal_replicas(self, step: int, digests: Callable[[], Digests]) -> None:
+    def require_equal_replicas(self, step: int, digests: Callable[[], Digests], *, are_new: bool = False) -> None:
         """Compare the dense half over the trainers; a single one has nothing to compare.
 
         Args:
             step: steps done.
             digests: makes those of this trainer's dense half.
+            are_new: whether it has not trained yet.
 
         Raises:
             ConsistencyError: on the first trainer, if they differ: it ends the job before servers hear of a checkpoint.
@@ -86,7 +87,7 @@ class TrainerReports:
             return
         if parts := self._gather("the digests of the dense weights", (self._comms.name, digests())):
             names, replicas = zip(*parts, strict=True)
-            require_equal_replicas(step, names, replicas)
+            require_equal_replicas(step, names, replicas, are_new=are_new)
 
     def summary(self, moved: list[ServerLoad], details: Callable[[], dict[str, Any]], *, is_complete: bool) -> None:
         """Tell how the run went.

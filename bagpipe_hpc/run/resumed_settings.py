@@ -76,6 +76,7 @@ FREE = (
     *("train.warm_start", "train.warm_start_takes"),  # what first weights were is in the checkpoint
     *(f"train.{name}" for name in ("checkpoint_every_steps", "full_checkpoint_every", "checkpoint_copy")),
     *(f"train.{name}" for name in ("keep_checkpoints", "checkpoint_at_end", "evaluate", "log_every_steps")),
+    "train.log_trainers",
     *(f"train.{name}" for name in ("evaluate_every_steps", "evaluate_samples", "exact_auc_samples", "auc_group")),
     *(f"train.{name}" for name in ("best_by", "keep_best", "stop_after", "stop_min_delta")),
     *("train.status_every_s", "train.prometheus", "train.tensorboard", "train.weight_gradients", "train.late_share"),

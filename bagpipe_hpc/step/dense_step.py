@@ -105,4 +105,4 @@ def predict(model: nn.Module, dense: Tensor, embeddings: Embeddings) -> Tensor:
     """Logits of a slice in evaluation mode, float32 `[n]` or `[n, K]`; arguments as for `forward_backward`."""
     model.eval()
     logits: Tensor = model(dense, embeddings)
-    return logits
+    return logits.detach()  # a view of a weight asks for gradients even here

@@ -12,11 +12,12 @@ import torch
 
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.checkpoints.folder import find_checkpoints
-from tests.end_to_end.test_equality import DRIVER
+from tests.end_to_end.test_equality import DRIVER, LINEAR
 from tests.fork_server import forked, forked_rank
 
 RunRanks = Callable[..., CompletedProcess[str]]
 
+OF_ITS_PROCESS = "tests.end_to_end.model_of_its_process:OfItsProcess"
 TOO_FAST = ["optimizer.rows=sgd", "optimizer.rows_lr=10", "optimizer.dense=SGD", "optimizer.dense_lr=10"]
 
 
@@ -78,3 +79,23 @@ def test_a_trainer_whose_dense_weights_drift_is_named(config_path: Path, run_ran
         finished.stderr,
     ), finished.stderr
     assert not find_checkpoints(tmp_path / "out")
+
+
+def test_trainers_that_begin_with_other_weights_are_named(
+    config_path: Path, run_ranks: RunRanks, tmp_path: Path
+) -> None:
+    """Before the first step: such as with another torch on one host."""
+    runs = tmp_path / "runs.json"
+    settings = [f"train.output={tmp_path / 'out'}", "roles.servers=1", f"model.name={OF_ITS_PROCESS}"]
+    runs.write_text(json.dumps([settings]))
+    config = tmp_path / "without_layers.toml"
+    lines = [line for line in config_path.read_text().splitlines() if "_mlp" not in line]
+    config.write_text("\n".join(lines).replace(LINEAR, "torch"))
+    finished = run_ranks(4, *forked_rank(DRIVER), config, runs, timeout_s=90)
+    assert finished.returncode not in (0, 124, 137), finished.stderr
+    assert re.search(
+        r"trainer 0 .* failed: the trainers' dense weights differ after step 0: trainer 1 \(world rank 3\) on \S+ "
+        r"drifted from the 1 others: 1 of 1 tensors, the first is scale\. They have not been trained yet",
+        finished.stderr,
+    ), finished.stderr
+    assert not (tmp_path / "out" / "metrics.jsonl").read_text()

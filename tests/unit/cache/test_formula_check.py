@@ -11,6 +11,7 @@ from bagpipe_hpc.cache.formula_check import check_formula
 from bagpipe_hpc.config.rates import RowsRateConfig
 from bagpipe_hpc.config.schema import OptimizerConfig
 from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.kernels.row_operations import row_operations
 from bagpipe_hpc.rows.optimizers.contract import KernelCall, RowOptimizer, StateColumns
 from bagpipe_hpc.rows.optimizers.sgd import SGD
 from tests.row_optimizers import BUILT_IN
@@ -101,8 +102,40 @@ class NoRate(Sum):
         weights.sub_(gradients * (0.1 * self.rates.factor(step)))
 
 
-def check(kind: str, width: int = 5, rates: RowsRateConfig | None = None) -> None:
-    check_formula(OptimizerConfig(rows=kind), width, CPU, rates)
+class OtherKernel(SGD):
+    """Would be half as fast, or twice, as `kernels.backend` says."""
+
+    def kernel(self, step: int) -> KernelCall:
+        return KernelCall("sgd", (self.rate(step) / 2,))
+
+
+class LaterKernel(SGD):
+    def kernel(self, step: int) -> KernelCall | None:
+        return KernelCall("sgd", (self.rate(step) / 2,)) if step > 1 else None
+
+
+class UnknownKernel(SGD):
+    def kernel(self, step: int) -> KernelCall:
+        return KernelCall("lion", (self.rate(step),))
+
+
+class KernelOfMoreNumbers(SGD):
+    def kernel(self, step: int) -> KernelCall:
+        return KernelCall("sgd", (self.rate(step), 1.0))
+
+
+class KernelOfOtherState(SGD):
+    def kernel(self, step: int) -> KernelCall:
+        return KernelCall("adagrad", (self.rate(step), 1.0))
+
+
+class TupleForKernel(SGD):
+    def kernel(self, step: int) -> KernelCall:
+        return ("sgd", (self.rate(step),))  # type: ignore[return-value]
+
+
+def check(kind: str, width: int = 5, rates: RowsRateConfig | None = None, backend: str = "auto") -> None:
+    check_formula(OptimizerConfig(rows=kind), width, CPU, row_operations(backend, CPU), rates)
 
 
 @pytest.mark.parametrize("width", [1, 3, 8, 16, 48, 5000])
@@ -159,3 +192,29 @@ def test_a_broken_rule_is_named(kind: type[RowOptimizer], said: str) -> None:
     with pytest.raises(ConfigError, match=re.compile(said)) as raised:
         check(f"{__name__}:{kind.__name__}")
     assert str(raised.value).startswith(f"optimizer.rows = '{__name__}:{kind.__name__}': its update ")
+
+
+@pytest.mark.parametrize("kind", [OtherKernel, LaterKernel])
+def test_a_kernel_that_does_something_else_is_refused(kind: type[RowOptimizer]) -> None:
+    """Where kernels are used; which rule is the right one nobody else could say."""
+    check(f"{__name__}:{kind.__name__}", backend="reference")
+    with pytest.raises(ConfigError, match=r"its update is one thing and its kernel\(step\) another: let both give"):
+        check(f"{__name__}:{kind.__name__}", backend="native")
+
+
+@pytest.mark.parametrize("backend", ["native", "reference"])
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (UnknownKernel, r"works, but there is no kernel 'lion': use one of sgd, .*ftrl"),
+        (
+            KernelOfMoreNumbers,
+            r"its kernel 'sgd' takes 1 number and .* per_weight = \[\]; it has \(.*, 1\.0\) and \[\]",
+        ),
+        (KernelOfOtherState, r"its kernel 'adagrad' takes 2 numbers and .* = \[True\]; it has \(.*\) and \[\]"),
+        (TupleForKernel, r"its kernel\(step\) gives \('sgd', .*\): return a KernelCall\(name, numbers\), or None"),
+    ],
+)
+def test_a_kernel_that_there_is_not_is_named(kind: type[RowOptimizer], said: str, backend: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        check(f"{__name__}:{kind.__name__}", backend=backend)

@@ -70,6 +70,42 @@ class Unseeded(Plain):
         self.scale.data *= random.random()
 
 
+class UnseededBuffer(Plain):
+    def __init__(self, facts: ModelFacts, settings: Any) -> None:
+        super().__init__(facts, settings)
+        self.register_buffer("shift", torch.tensor(random.random()))
+
+
+class UnseededConstant(Plain):
+    def __init__(self, facts: ModelFacts, settings: Any) -> None:
+        super().__init__(facts, settings)
+        self.shift = random.random()
+
+    def forward(self, dense: Tensor, embeddings: Embeddings) -> Any:
+        return super().forward(dense, embeddings) + self.shift
+
+
+class SeededBuffer(Plain):
+    def __init__(self, facts: ModelFacts, settings: Any) -> None:
+        super().__init__(facts, settings)
+        self.register_buffer("shift", torch.rand(()))
+
+
+class KernelsFail(Plain):
+    def use_kernels(self, kernels: Any) -> None:  # noqa: ARG002
+        raise KeyError("no such kernel")
+
+
+class GroupsFail(Plain):
+    def gradient_groups(self) -> Any:
+        return None
+
+
+class GroupsOfNames(Plain):
+    def gradient_groups(self) -> Any:
+        return [["scale"], ["layer.weight", "layer.bias"]]
+
+
 class Fails(Plain):
     def forward(self, dense: Tensor, embeddings: Embeddings) -> Any:
         return self.layer(embeddings.stacked()) + dense
@@ -154,7 +190,9 @@ def named(kind: type) -> ModelConfig:
 
 
 @pytest.mark.parametrize(
-    "config", [ModelConfig(), named(Plain), named(SeededDropout)], ids=["dlrm", "a user's own", "dropout"]
+    "config",
+    [ModelConfig(), named(Plain), named(SeededDropout), named(SeededBuffer)],
+    ids=["dlrm", "a user's own", "dropout", "buffer"],
 )
 def test_a_model_passes_and_leaves_torchs_generator_alone(config: ModelConfig) -> None:
     state = torch.get_rng_state()
@@ -170,6 +208,10 @@ def test_a_model_passes_and_leaves_torchs_generator_alone(config: ModelConfig) -
         (NoWeights, "has no parameter to train; give it one"),
         (Doubles, r"its parameter scale is torch\.float64; parameters must be contiguous float32"),
         (Unseeded, "its parameter scale is another each time it is made"),
+        (UnseededBuffer, "its buffer shift is another each time it is made, so trainers would differ; draw what it"),
+        (UnseededConstant, "its logits are others each time it is made, so trainers would differ; draw what it begins"),
+        (GroupsFail, r"gradient_groups fails: TypeError: 'NoneType' object is not iterable"),
+        (GroupsOfNames, r"gradient_groups fails: AttributeError: 'str' object has no attribute 'requires_grad'"),
         (Fails, r"forward fails on dense \[5, 3\] and embeddings \[5, 2, 4\]: RuntimeError: .* \(test_trial\.py, line"),
         (Columns, r"must return float32 logits of shape \[5\] for 5 samples, .*; it returns torch\.float32 \[5, 1\]"),
         (Pair, r"shape \[5\] for 5 samples, on cpu; it returns tuple"),
@@ -206,3 +248,9 @@ def test_first_weights_depend_on_the_seed_alone() -> None:
 def test_a_model_gets_settings_of_its_own() -> None:
     config = ModelConfig(name=f"{__name__}:Plain", settings=Plain.Settings(wide=7))
     assert build_model(config, FACTS).layer.weight.shape == (7, 3)
+
+
+def test_kernels_that_a_model_does_not_take_are_its_fault() -> None:
+    kernels: Any = "none"
+    with pytest.raises(ConfigError, match=r"KernelsFail': use_kernels fails: KeyError: 'no such kernel' \(test_trial"):
+        build_model(named(KernelsFail), FACTS, kernels)

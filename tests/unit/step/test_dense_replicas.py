@@ -46,6 +46,24 @@ def test_the_one_that_drifted_is_named(what: str, name: str) -> None:
         )
 
 
+def test_saved_buffers_are_among_them() -> None:
+    """No step changes them; one that differs makes other gradients."""
+
+    def digests(shift: float) -> Digests:
+        model, optimizer = trained()
+        model.register_buffer("shift", torch.tensor(shift))
+        model.register_buffer("scratch", torch.rand(3), persistent=False)
+        return dense_digests(model, optimizer)
+
+    require_equal_replicas(40, ["trainer 0", "trainer 1"], [digests(0.5), digests(0.5)])
+    assert "1 of 17 tensors, the first is shift" in complaint([digests(0.5), digests(0.25)])
+
+
+def test_what_has_not_been_trained_has_another_cure() -> None:
+    with pytest.raises(ConsistencyError, match=r"step 0: trainer 1 drifted .* not been trained yet: let all hosts"):
+        require_equal_replicas(0, ["a", "trainer 1"], [dense_digests(*trained()), drifted("weight")], are_new=True)
+
+
 def test_of_two_the_first_is_taken_as_right() -> None:
     sound, other = dense_digests(*trained()), drifted("weight")
     assert "trainer 1 drifted from the 1 others" in complaint([sound, other])
