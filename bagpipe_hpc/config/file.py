@@ -18,6 +18,8 @@ from bagpipe_hpc.errors import ConfigError, FileError, read_small
 
 _MOST_BYTES = 1 << 20
 """Of a configuration file; all settings with their meanings take a fiftieth of that."""
+_BYTE_ORDER_MARK = "\ufeff"
+"""Some editors begin each file with it."""
 
 
 def doors() -> dict[str, Door]:
@@ -203,7 +205,7 @@ def own_keys(config: Config, door: Door) -> list[str]:
 def _settings_of_file(path: Path) -> dict[str, object]:
     """The settings that a TOML file gives, by key, not yet checked."""
     try:
-        document = tomllib.loads(read_small(path, _MOST_BYTES))
+        document = tomllib.loads(read_small(path, _MOST_BYTES).removeprefix(_BYTE_ORDER_MARK))
     except FileError as error:
         raise ConfigError(f"{error}; configs/ holds examples") from None
     except OSError as error:

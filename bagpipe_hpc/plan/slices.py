@@ -75,11 +75,12 @@ class BatchSlices:
             trainers: number of trainers.
 
         Raises:
-            PlanError: not every sample is given to exactly one trainer.
+            PlanError: not every sample is given to exactly one trainer, or something else than samples is given.
         """
-        if len(assigned) != trainers:
-            raise PlanError(f"the policy gives samples to {len(assigned)} trainers, and there are {trainers}")
-        parts = [part if isinstance(part, tuple) else (part,) for part in assigned]
+        if not isinstance(assigned, Sequence) or len(assigned) != trainers:
+            count = len(assigned) if isinstance(assigned, Sequence) else f"a {type(assigned).__name__} of"
+            raise PlanError(f"the policy gives samples to {count} trainers, and there are {trainers}")
+        parts = [_parts(part, trainer) for trainer, part in enumerate(assigned)]
         sizes = [np.asarray([len(samples) for samples in part], dtype=np.int32) for part in parts]
         bounds = np.cumsum([0, *(of_trainer.sum() for of_trainer in sizes)]).tolist()
         given = np.concatenate([np.empty(0, dtype=np.int64), *(samples for part in parts for samples in part)])
@@ -131,6 +132,18 @@ class BatchSlices:
     def arranged(self, bags: Bags) -> Bags:
         """The bags of all samples in the order of the slices; the same object where that is their own order."""
         return bags if self.samples is None else bags.take(self.samples)
+
+
+def _parts(given: Assigned, trainer: int) -> list[NDArray[np.integer]]:
+    """The samples of each micro-batch of a trainer: of one, if it is given none."""
+    parts = [np.asarray(part) for part in (given if isinstance(given, tuple) else (given,))]
+    for part in parts:
+        if part.ndim != 1 or (part.size and part.dtype.kind not in "iu"):
+            raise PlanError(
+                f"the policy gives trainer {trainer} samples as {part.dtype} {list(part.shape)}: give their numbers, "
+                "integers of one dimension"
+            )
+    return parts or [np.empty(0, dtype=np.int64)]
 
 
 Slicing = Callable[[Bags], BatchSlices]

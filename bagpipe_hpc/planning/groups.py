@@ -135,8 +135,16 @@ class RunPolicy:
         """As `Policy.fetches_late`."""
 
     def window(self, wanted: Window) -> Window:
-        """As `Policy.window`."""
-        return self._whole.window(wanted)
+        """As `Policy.window`.
+
+        Raises:
+            PlanError: what the policy gives is none.
+        """
+        found = self._whole.window(wanted)
+        if not isinstance(found, Window):
+            name = type(self._whole).__name__
+            raise PlanError(f"{name}.window gives {found!r}: return a Window(lookahead, group), such as the one wanted")
+        return found
 
     def least_bytes(self, window: Window, most_batches: int) -> int:
         """Memory that the planners of all groups take for sure; arguments as for `Policy.least_bytes`."""

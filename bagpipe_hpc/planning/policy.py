@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
+from bagpipe_hpc.config.doors import POLICIES
 from bagpipe_hpc.errors import PlanError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
@@ -204,16 +205,20 @@ class Policy(ABC):
 
         What it returns raises `PlanError` for a batch of which not every sample is given to exactly one trainer.
         """
-        assign = self.assignment()
+        name = f"{type(self).__module__}:{type(self).__qualname__}"
         trainers = self.facts.trainers
+        with POLICIES.blaming(name, "assignment fails"):
+            assign = self.assignment()
 
         def slices(rows: Bags) -> BatchSlices:
-            assigned = assign(rows) if assign else None
+            assigned = None
+            if assign:
+                with POLICIES.blaming(name, f"its assignment of a batch of {rows.samples} samples fails"):
+                    assigned = assign(rows)
             if assigned is None:
                 return BatchSlices.contiguous(rows.samples, trainers)
             found = BatchSlices.of(assigned, rows.samples, trainers)
             if found.micro_batches is not None and not self.has_micro_batches:
-                name = type(self).__name__
                 raise PlanError(f"{name} gives micro-batches, and does not say so: set has_micro_batches = True")
             return found
 

@@ -292,8 +292,14 @@ def _require_possible(number: int, batch: LoadedBatch, choice: RowChoice) -> Non
     """See that a choice can be carried out.
 
     Raises:
-        PlanError: a private row stays, or has several users.
+        PlanError: it is none, a private row stays, or has several users.
     """
+    if not isinstance(choice, RowChoice):
+        raise PlanError(f"batch {number}: choose gives {choice!r}: return a RowChoice")
+    for name, rows in vars(choice).items():
+        if not isinstance(rows, np.ndarray) or rows.dtype != np.bool_ or rows.shape != batch.unique.shape:
+            what = f"{rows.dtype} {list(rows.shape)}" if isinstance(rows, np.ndarray) else type(rows).__name__
+            raise PlanError(f"batch {number}: {name} of its RowChoice is {what}: give bool {list(batch.unique.shape)}")
     private = choice.private
     for what, wrong in (
         ("is private and does not leave the cache: only dead rows may be private", private & ~choice.dead),

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from bagpipe_hpc.errors import PlanError
 from bagpipe_hpc.plan.batch_plan import NO_GROUP
 
 
@@ -19,6 +20,13 @@ class Window:
     lookahead: int
     group: int
     serial: bool = False
+
+    def __post_init__(self) -> None:
+        if not (1 <= self.group < self.lookahead or self.group == 1 <= self.lookahead):
+            raise PlanError(
+                f"a window of {self.lookahead} batches in groups of {self.group}: use 1 batch or more, and groups of 1 "
+                "batch or more that are shorter than the window, or 1"
+            )
 
     @property
     def delays_nothing(self) -> bool:

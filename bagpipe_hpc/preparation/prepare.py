@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from bagpipe_hpc.cluster.host_memory import free_bytes
+from bagpipe_hpc.config.doors import POLICIES
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.plan.bags import Bags
@@ -99,7 +100,8 @@ def prepare_policy(config: Config, manifest: ShardManifest) -> WatchedRows | Non
         BagpipeError: it cannot.
     """
     policy, training = policy_class(config.policy.name), SampleOrders(config, manifest).training
-    policy.prepare(config.policy.settings, training)
+    with POLICIES.blaming(config.policy.name, "prepare fails"):
+        policy.prepare(config.policy.settings, training)
     return policy.watched(config.policy.settings, training)
 
 

@@ -5,6 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
+from bagpipe_hpc.config.doors import POLICIES
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import PlanError
 from bagpipe_hpc.plan.lane_order import AUTOMATIC, LaneOrder, automatic_lanes, usable_lanes
@@ -43,7 +44,11 @@ class SampleOrders:
         if not segment.is_training:
             return default
         training = replace(self.training, heard=segment.heard)
-        order = policy_class(policy.name).order(policy.settings, default, training)
+        with POLICIES.blaming(policy.name, "order fails"):
+            order = policy_class(policy.name).order(policy.settings, default, training)
+        if not isinstance(order, SampleOrder | SectionOrder):
+            what = type(order).__name__
+            raise PlanError(f"policy.name = {policy.name!r}: its order is a {what}; give a SampleOrder or SectionOrder")
         if order.rows != segment.samples:
             raise PlanError(
                 f"policy.name = {policy.name!r}: its order has {order.rows} of {segment.samples} samples; use all"

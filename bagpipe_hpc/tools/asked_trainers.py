@@ -5,9 +5,12 @@ from collections.abc import Sequence
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import ConfigError
 
+_FEW = 256
+"""Trainers that may always be asked about: most without a sample are soon planned for."""
+
 
 def require_samples(trainers: Sequence[int], config: Config, asked_by: str = "--trainers") -> None:
-    """See that a batch has a sample for each trainer: planning for thousands that have none takes hours.
+    """See that a batch has samples for most trainers: planning for thousands that have none takes hours.
 
     Args:
         trainers: numbers of trainers.
@@ -18,8 +21,8 @@ def require_samples(trainers: Sequence[int], config: Config, asked_by: str = "--
         ConfigError: one of them is too large.
     """
     samples = config.train.batch_size
-    if (most := max(trainers)) > samples:
+    if (most := max(trainers)) > max(samples, _FEW):
         raise ConfigError(
             f"{asked_by}: asks for {most} trainers, and a batch has {samples} samples (train.batch_size): ask for "
-            f"{samples} at most, or use larger batches"
+            f"{max(samples, _FEW)} at most, or use larger batches"
         )

@@ -1,5 +1,6 @@
 """From edges and nodes as text to a folder for training: the file of the graph, and shards of nodes."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -46,9 +47,11 @@ def prepare_graph(
 
     Raises:
         DataError: an input is malformed, or names nodes beyond `node_count`.
-        ConfigError: `output` holds something, or cannot be written.
+        ConfigError: a label is named twice; `output` holds something, or cannot be written.
         CapacityError: the disk is full.
     """
+    if twice := next((name for name, count in Counter(labels).items() if count > 1), None):
+        raise ConfigError(f"--label {twice}: is named twice; name each column of labels once")
     sources, (of_nodes,) = find_sources(edges), find_sources([nodes])
     _require_empty(output)
     read, samples = read_edges(sources), read_nodes(of_nodes, labels)

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.cluster.host_memory import free_bytes
+from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.storage.atomic_write import atomic_write
 from bagpipe_hpc.storage.output_errors import reason
 from data_prep.synthetic.drawing import popularity
@@ -23,6 +24,8 @@ _WITHIN = 0.8
 """Share of edges that stay within a community; the others lead anywhere."""
 _WRONG = 0.1
 """Share of labels that are the other one."""
+_NODE_BYTES, _EDGE_BYTES = 48, 64
+"""What is held of each while a graph is drawn."""
 
 
 def generate_graph(nodes: int, output: Path, *, degree: float = 10.0, zipf: float = 0.8, seed: int = 1) -> None:
@@ -37,9 +40,11 @@ def generate_graph(nodes: int, output: Path, *, degree: float = 10.0, zipf: floa
 
     Raises:
         ConfigError: there are too few nodes, or a file is there already or cannot be written.
+        CapacityError: this host has not the memory to draw so many.
     """
     if nodes < COMMUNITIES:
         raise ConfigError(f"generate-graph: --nodes {nodes}: use {COMMUNITIES} or more, one of each community")
+    _require_memory(nodes, nodes * degree / 2)
     rng = np.random.default_rng([seed, 3])
     by_rank = rng.permutation(nodes)
     community = np.empty(nodes, dtype=np.int64)
@@ -73,3 +78,12 @@ def generate_graph(nodes: int, output: Path, *, degree: float = 10.0, zipf: floa
                 pa_csv.write_csv(table, partial, options)
     except OSError as error:
         raise ConfigError(f"{output}: cannot be written ({reason(error)}); check the path and the space") from error
+
+
+def _require_memory(nodes: int, edges: float) -> None:
+    needed, free = _NODE_BYTES * nodes + _EDGE_BYTES * edges, free_bytes()
+    if not needed <= free:
+        raise CapacityError(
+            f"generate-graph: {nodes} nodes and {edges:.3g} edges take {needed / 1e9:.3g} GB of memory, and this host "
+            f"has {free / 1e9:.3g} GB free: use fewer --nodes, or a smaller --degree"
+        )

@@ -181,7 +181,7 @@ class TrafficCount:
             window=lookahead,
             cache_rows=cache_rows,
             plan_bytes=self._plan_bytes / batches,
-            planner_ms=1e3 * (self._all_s - self._reading_s) / batches,
+            planner_ms=1e3 * max(0.0, self._all_s - self._reading_s) / batches,  # two clocks
             batches=self._batches,
             oracle_bytes=self._oracle_bytes / batches,
             number_bytes=sum(_NUMBER_BYTES * self._rows[kind] for kind in _AT_SERVERS) / each,

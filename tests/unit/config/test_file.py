@@ -240,6 +240,13 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         load_config(tmp_path)
 
 
+def test_a_mark_of_the_byte_order_is_passed_over(tmp_path: Path) -> None:
+    """Some editors begin each file with it."""
+    path = tmp_path / "run.toml"
+    path.write_text("train.batch_size = 7\n", encoding="utf-8-sig")
+    assert load_config(path).train.batch_size == 7
+
+
 def test_a_file_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     path.write_bytes(b"data.path = '\xff'")

@@ -33,6 +33,32 @@ class Concatenation(nn.Module):
         return logits.squeeze(1)
 
 
+class SaysItsSize(Concatenation):
+    """What `step_bytes` returns is a class's own."""
+
+    said: object = 1000
+
+    def step_bytes(self, samples: int) -> object:
+        return self.said if self.said is None else samples * self.said  # type: ignore[operator]
+
+
+class Negative(SaysItsSize):
+    said = -5
+
+
+class NoNumber(SaysItsSize):
+    said = float("nan")
+
+
+class NoBytes(SaysItsSize):
+    said = None
+
+
+class NoLogits(Concatenation):
+    def forward(self, dense: Tensor, embeddings: Embeddings) -> Tensor:  # noqa: ARG002
+        return None  # type: ignore[return-value]
+
+
 class LooksAtValues(Concatenation):
     """What cannot run without values."""
 
@@ -116,3 +142,19 @@ def test_what_cannot_run_without_values_is_measured_with_a_few_samples() -> None
     sized, tried = (measure_model(named(kind), FACTS, 1000) for kind in (Concatenation, LooksAtValues))
     assert tried.weights == sized.weights
     assert sized.step_bytes <= tried.step_bytes <= 1.2 * sized.step_bytes
+
+
+def test_a_model_may_say_its_size() -> None:
+    assert measure_model(named(SaysItsSize), FACTS, 10).step_bytes == 10_000 + 4 * 10 * LOOK_UPS
+
+
+@pytest.mark.parametrize(("kind", "said"), [(Negative, "-40"), (NoNumber, "nan"), (NoBytes, "None")])
+def test_a_size_that_is_none_is_refused(kind: type, said: str) -> None:
+    """It would let a run start that this host has no memory for."""
+    with pytest.raises(ConfigError, match=f"step_bytes returns {said} for 8 samples: it must"):
+        measure_model(named(kind), FACTS, 10)
+
+
+def test_logits_that_are_none_are_named_before_anything_is_tried() -> None:
+    with pytest.raises(ConfigError, match=r"NoLogits': forward must return float32 logits of shape \[8\] .* NoneType"):
+        measure_model(named(NoLogits), FACTS, 10)

@@ -1,5 +1,7 @@
 """Slices of a batch: contiguous ones, and those that a policy gives, each sample once."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -58,6 +60,30 @@ def test_the_default_slices_are_recognised() -> None:
 def test_each_sample_goes_to_one_trainer(assigned: tuple[list[int], ...], what: str) -> None:
     with pytest.raises(PlanError, match=f"the policy gives {what}; give each sample to one trainer"):
         of(*assigned, samples=3)
+
+
+@pytest.mark.parametrize(
+    ("assigned", "what"),
+    [
+        (
+            [np.arange(3), np.arange(3)[:, None]],
+            r"gives trainer 1 samples as int64 \[3, 1\]: give their numbers",
+        ),
+        ([np.arange(3), np.arange(1.0)], r"gives trainer 1 samples as float64 \[1\]: give their numbers"),
+        ([np.arange(3), (np.arange(1), "ab")], r"gives trainer 1 samples as <U2 \[\]"),
+        ((np.arange(3) for _ in range(2)), "gives samples to a generator of trainers, and there are 2"),
+    ],
+)
+def test_what_is_no_assignment_is_refused(assigned: Any, what: str) -> None:
+    with pytest.raises(PlanError, match=f"the policy {what}"):
+        BatchSlices.of(assigned, 3, 2)
+
+
+def test_a_trainer_without_micro_batches_has_one_of_no_samples() -> None:
+    """Lists of numbers are taken as well."""
+    slices = BatchSlices.of([(), (np.arange(2), [2])], 3, 2)
+    assert slices.micro_batches is not None
+    assert [sizes.tolist() for sizes in slices.micro_batches] == [[0], [2, 1]]
 
 
 def test_there_are_as_many_slices_as_trainers() -> None:

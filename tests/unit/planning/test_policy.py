@@ -202,6 +202,43 @@ def test_a_lost_sample_is_noticed() -> None:
         check_policy(Forgetful(NoSettings(), facts(2)), batches(5))
 
 
+def test_an_assignment_that_fails_is_named() -> None:
+    class Fails(LookaheadPolicy):
+        def assignment(self) -> Assignment:
+            return lambda rows: [np.arange(rows.samples // 0)]
+
+    with pytest.raises(SettingError, match=r"Fails': its assignment of a batch of 9 samples fails: ZeroDivision"):
+        check_policy(Fails(NoSettings(), facts(2)), batches(5))
+
+
+CHOICES: dict[str, tuple[Any, str]] = {
+    "none": (None, "batch 0: choose gives None: return a RowChoice"),
+    "short": (
+        RowChoice(*[np.zeros(1, dtype=np.bool_)] * 3),
+        r"dead of its RowChoice is bool \[1\]: give bool",
+    ),
+    "a list": (RowChoice([True], [False], [True]), "dead of its RowChoice is list: give bool"),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_a_choice_that_is_none_is_refused(name: str) -> None:
+    choice, said = CHOICES[name]
+
+    class Rule(RulePlanner):
+        def choose(self, number: int, batch: LoadedBatch, following: LoadedBatch | None) -> RowChoice:  # noqa: ARG002
+            found: RowChoice = choice
+            return found
+
+    class Own(Policy):
+        def planner(self, window: Window, shared: int = UNLIMITED, private: int = UNLIMITED) -> Planner:
+            own = self.facts
+            return Rule(own.total_rows, own.trainers, window, shared, private, feature_tables=own.feature_tables)
+
+    with pytest.raises(PlanError, match=said):
+        check_policy(Own(NoSettings(), facts(2)), batches(5))
+
+
 def test_an_order_that_repeats_samples_is_noticed() -> None:
     class Backwards(SampleOrder):
         def inside_block(self, block: int) -> NDArray[np.int64]:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from bagpipe_hpc.errors import PlanError
 from bagpipe_hpc.plan.batch_plan import NO_GROUP
 from bagpipe_hpc.planning.window import Window
 
@@ -9,6 +10,12 @@ BATCHES = range(60)
 WINDOWS = [Window(1, 1), *(Window(lookahead, group) for lookahead in range(2, 11) for group in range(1, lookahead))]
 
 for_all_windows = pytest.mark.parametrize("window", WINDOWS, ids=str)
+
+
+@pytest.mark.parametrize(("lookahead", "group"), [(0, 0), (0, 1), (4, 0), (4, 4), (4, 5), (-1, 1)])
+def test_a_window_that_cannot_be_is_refused(lookahead: int, group: int) -> None:
+    with pytest.raises(PlanError, match=f"a window of {lookahead} batches in groups of {group}: use 1 batch or more"):
+        Window(lookahead, group)
 
 
 def groups(window: Window) -> range:

@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 from bagpipe_hpc.config.schema import Config, DataConfig, PolicyConfig, TrainConfig
+from bagpipe_hpc.errors import BagpipeError
 from bagpipe_hpc.plan.lane_order import LaneOrder
 from bagpipe_hpc.plan.sample_order import SampleOrder, ShardBlocks
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
+from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
+from bagpipe_hpc.planning.run_facts import TrainingRows
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.run.sample_orders import SampleOrders
 from bagpipe_hpc.step.slice_reader import SliceReader
@@ -46,6 +49,30 @@ def test_a_policys_own_order_has_no_lanes() -> None:
     assert not isinstance(own.of(SEGMENT), LaneOrder)
     assert own.lanes == 1
     assert "without effect" in own.remark(2)
+
+
+class NoOrder(LookaheadPolicy):
+    @classmethod
+    def order(cls, settings: Any, default: SampleOrder, training: TrainingRows) -> Any:  # noqa: ARG003
+        return None
+
+
+class OrderFails(LookaheadPolicy):
+    @classmethod
+    def order(cls, settings: Any, default: SampleOrder, training: TrainingRows) -> Any:  # noqa: ARG003
+        raise LookupError("no such thing")
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (NoOrder, "its order is a NoneType; give a SampleOrder or SectionOrder"),
+        (OrderFails, r"order fails: LookupError: no such thing \(test_sample_orders\.py, line"),
+    ],
+)
+def test_an_order_that_there_is_not_is_its_policys(kind: type, said: str) -> None:
+    with pytest.raises(BagpipeError, match=rf"policy\.name = '{__name__}:{kind.__name__}': {said}"):
+        orders(policy=f"{__name__}:{kind.__name__}").of(SEGMENT)
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,17 @@ def test_predictions_are_the_logits_of_the_loss() -> None:
     torch.testing.assert_close(click_loss(logits, labels, 4), loss)
 
 
+class ViewOfAWeight(Picky):
+    def forward(self, dense: Tensor, embeddings: Embeddings) -> Tensor:  # noqa: ARG002
+        return self.layer.bias[0].expand(len(dense))
+
+
+def test_predictions_ask_for_no_gradients() -> None:
+    """A view of a weight would, even where nothing else does."""
+    dense, _, embeddings = inputs(4)
+    assert predict(ViewOfAWeight(), dense, embeddings).numpy().shape == (4,)
+
+
 class Dropping(Picky):
     """With dropout of all that it reads."""
 

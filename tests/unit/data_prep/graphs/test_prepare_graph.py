@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bagpipe_hpc.cli.commands import main
-from bagpipe_hpc.errors import BagpipeError, ConfigError, DataError
+from bagpipe_hpc.errors import BagpipeError, CapacityError, ConfigError, DataError
 from bagpipe_hpc.planning.policies.fae.profile import ProfileSettings, find_hot_rows
 from bagpipe_hpc.storage.graphs.graph_file import map_graph
 from bagpipe_hpc.storage.shards.check import damaged_files, verify_shards
@@ -108,6 +108,13 @@ def test_what_is_wrong_is_said(tmp_path: Path, changes: dict[str, Any], said: st
     assert not (tmp_path / "out").exists()
 
 
+def test_a_label_that_is_named_twice_is_refused(tmp_path: Path) -> None:
+    """Its folder could not be read."""
+    with pytest.raises(ConfigError, match="--label label: is named twice; name each column of labels once"):
+        prepared(tmp_path, labels=["label", "label"])
+    assert not (tmp_path / "out").exists()
+
+
 def test_nothing_is_replaced(tmp_path: Path) -> None:
     prepared(tmp_path)
     with pytest.raises(ConfigError, match=r"--output .*out: is there already, and is no empty folder"):
@@ -143,6 +150,9 @@ def test_a_generated_graph_has_communities_and_the_same_seed_gives_it_again(tmp_
 def test_a_graph_that_cannot_be_generated(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=rf"--nodes {COMMUNITIES - 1}: use {COMMUNITIES} or more"):
         generate_graph(COMMUNITIES - 1, tmp_path)
+    for nodes, degree in ((10**14, 1.0), (COMMUNITIES, 1e308), (COMMUNITIES, float("nan"))):
+        with pytest.raises(CapacityError, match=rf"{nodes} nodes and .* edges take .* GB of memory.*use fewer --nodes"):
+            generate_graph(nodes, tmp_path, degree=degree)
     generate_graph(COMMUNITIES, tmp_path)
     with pytest.raises(ConfigError, match="is there already"):
         generate_graph(COMMUNITIES, tmp_path)
