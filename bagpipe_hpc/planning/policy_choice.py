@@ -26,6 +26,16 @@ def keeps_order(name: str) -> bool:
     return policy_class(name).order.__func__ is Policy.order.__func__  # type: ignore[attr-defined]
 
 
+def shares_out_samples(name: str) -> bool:
+    """Whether the policy that `policy.name` names gives samples to trainers in its own way, which it may learn."""
+    return policy_class(name).assignment is not Policy.assignment
+
+
+def watches_rows(name: str) -> bool:
+    """Whether the policy that `policy.name` names goes by what rows have become."""
+    return policy_class(name).see is not Policy.see
+
+
 def takes_lanes(name: str) -> bool:
     """Whether batches are put together from lanes under the policy that `policy.name` names."""
     return keeps_order(name) or policy_class(name).orders_sections

@@ -8,7 +8,7 @@ from bagpipe_hpc.evaluation.standing import Judge, Rule
 from bagpipe_hpc.plan.schedule import judged_samples
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.checkpoints.best import Best
-from bagpipe_hpc.storage.checkpoints.folder import checkpoint_name, find_checkpoints
+from bagpipe_hpc.storage.checkpoints.folder import find_checkpoints, step_of
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +52,10 @@ def outcome(run: Run, judge: Judge, ended_early_at: int | None) -> dict[str, Any
     if judge.now is None:
         return {"best": None, "stopped_early": None}
     best = best_of(judge)
-    places = [Path(run.config.train.output), *([run.start.directory.parent.parent] if run.start else [])]
-    found = [path for place in places for path in find_checkpoints(place) if path.name == checkpoint_name(best.step)]
+    places = [Path(run.config.train.output)]
+    if run.start and best.step <= run.start.manifest.step:  # what is behind that one there is of another training
+        places.append(run.start.directory.parent.parent)
+    found = [path for place in places for path in find_checkpoints(place) if step_of(path) == best.step]
     early = {"step": ended_early_at, "evaluations_without_better": judge.now.without_better}
     return {
         "best": {**vars(best), "directory": str(found[0]) if found else None},

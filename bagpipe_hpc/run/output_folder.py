@@ -9,10 +9,17 @@ from pathlib import Path
 from bagpipe_hpc.config.file import to_toml
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.run.stop_request import forget_stop
 from bagpipe_hpc.storage.atomic_write import atomic_write, remove_partial_files
 from bagpipe_hpc.storage.checkpoints.best import forget_best_after
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
-from bagpipe_hpc.storage.checkpoints.folder import CHECKPOINTS_FOLDER, remove_partial_checkpoints
+from bagpipe_hpc.storage.checkpoints.folder import (
+    CHECKPOINTS_FOLDER,
+    find_checkpoints,
+    remove_checkpoints,
+    remove_partial_checkpoints,
+    step_of,
+)
 from bagpipe_hpc.storage.output_errors import writing
 from bagpipe_hpc.storage.policy_memory import SEEN_FOLDER
 from bagpipe_hpc.storage.run_lock import RunLock
@@ -94,7 +101,7 @@ def require_writable(key: str, value: str, folder: Path) -> None:
 
 
 def check_output(config: Config, start: Checkpoint | None) -> None:
-    """See that no earlier run is in the way.
+    """See that no earlier run is in the way, nor checkpoints that would count as the newest of this one.
 
     Args:
         config: of the run.
@@ -104,7 +111,13 @@ def check_output(config: Config, start: Checkpoint | None) -> None:
     Raises:
         ConfigError: the output folder holds one, and may not be overwritten.
     """
-    if is_own_checkpoint(config, start):
+    if start is not None and is_own_checkpoint(config, start):
+        if (left := _left_behind(config, start)) and not config.train.overwrite:
+            raise ConfigError(
+                f"train.resume = {config.train.resume!r}: train.output holds later checkpoints ({left[0].name} to "
+                f"{left[-1].name}), which train.resume=auto and others would take for this run's: use another "
+                "train.output, or set train.overwrite=true to remove them"
+            )
         return
     earlier = _earlier_run(config)
     was_cut_short = config.train.resume == "auto" and not (Path(config.train.output) / SUMMARY_NAME).exists()
@@ -118,6 +131,11 @@ def check_output(config: Config, start: Checkpoint | None) -> None:
 def is_own_checkpoint(config: Config, start: Checkpoint | None) -> bool:
     """Whether a checkpoint lies in the run's own output folder."""
     return start is not None and start.directory.resolve().parent.parent == Path(config.train.output).resolve()
+
+
+def _left_behind(config: Config, start: Checkpoint) -> list[Path]:
+    """Checkpoints of steps that a run trains once more, the newest last."""
+    return [path for path in find_checkpoints(Path(config.train.output)) if step_of(path) > start.manifest.step]
 
 
 @contextmanager
@@ -142,14 +160,15 @@ def hold_output(config: Config, lost: Callable[[str], None]) -> Iterator[None]:
     try:
         yield
     finally:
+        forget_stop(output)  # one that came too late
         lock.release()
 
 
 def start_output(config: Config, start: Checkpoint | None) -> None:
     """Make the output folder, and put the resolved configuration there.
 
-    Of an earlier run nothing stays, unless this run goes on from one of its checkpoints: then its checkpoints and logs
-    do, and its metrics up to that step. Comes after all that could refuse the run, so that a refused one destroys
+    Of an earlier run nothing stays, unless this run goes on from one of its checkpoints: then its logs do, and its
+    checkpoints and metrics up to that step. Comes after all that could refuse the run, so that a refused one destroys
     nothing.
 
     Raises:
@@ -163,7 +182,9 @@ def start_output(config: Config, start: Checkpoint | None) -> None:
             shutil.rmtree(output / STATUS_FOLDER, ignore_errors=True)  # there may be fewer ranks now
             cut_metrics(output / METRICS_NAME, start.manifest.step)
             remove_partial_checkpoints(output)
-            remove_partial_files(output / SEEN_FOLDER)
+            for folder in (CHECKPOINTS_FOLDER, SEEN_FOLDER):
+                remove_partial_files(output / folder)
+            remove_checkpoints(_left_behind(config, start))
             forget_best_after(output / CHECKPOINTS_FOLDER, start.manifest.step)
         else:
             for path in _earlier_run(config):

@@ -13,7 +13,7 @@ from bagpipe_hpc.config.rates import DenseRateConfig, RowsRateConfig
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CheckpointError, ConfigError
 from bagpipe_hpc.plan.lane_order import AUTOMATIC
-from bagpipe_hpc.planning.policy_choice import keeps_order, policy_class
+from bagpipe_hpc.planning.policy_choice import keeps_order, policy_class, shares_out_samples, watches_rows
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.run.data_lineage import Lineage, lineage
 from bagpipe_hpc.run.run import Run
@@ -88,6 +88,10 @@ FREE = (
 
 _EVALUATIONS = ("train.evaluate", "train.evaluate_every_steps", "train.evaluate_samples")
 """Settings of `FREE` that are fixed where the policy orders samples by evaluations."""
+
+_ENDS_OF_SEGMENTS = (*_EVALUATIONS, "train.checkpoint_every_steps")
+"""So are these where it leaves samples out, which others of the segment replace; said where it learns to share samples
+out, for it learns in each segment anew."""
 
 FIXED_DOORS = (MODELS,)
 """The own settings of what these name are as those of `FIXED`."""
@@ -187,8 +191,10 @@ def _other_widths(widths: dict[str, int], usual: int) -> dict[str, int]:
 def _order_of_policies(manifest: CheckpointManifest, config: Config) -> list[str]:
     """What is to be said of another policy, or another setting of it, where the samples come in another order by it."""
     policy = policy_class(config.policy.name)
-    evaluations = _EVALUATIONS if policy.hears(config.policy.settings) else ()
-    keys = [POLICIES.key, *own_keys(config, POLICIES), *policy.order_settings, *evaluations]
+    ends: tuple[str, ...] = _EVALUATIONS if policy.hears(config.policy.settings) else ()
+    if watches_rows(config.policy.name):
+        ends = _ENDS_OF_SEGMENTS
+    keys = [POLICIES.key, *own_keys(config, POLICIES), *policy.order_settings, *ends]
     then_name, _ = _both(manifest, config, POLICIES.key)
     if all(_orders_as_configured(name) for name in (then_name, config.policy.name)):
         return []
@@ -202,6 +208,14 @@ def _orders_as_configured(name: str) -> bool:
         return keeps_order(name)
     except ConfigError:
         return False
+
+
+def _shares_out_samples(name: str) -> bool:
+    """Whether a policy gives samples to trainers in its own way; one that is not at hand may."""
+    try:
+        return shares_out_samples(name)
+    except ConfigError:
+        return True
 
 
 def changes_since(manifest: CheckpointManifest, run: Run, arithmetic: Arithmetic) -> list[str]:
@@ -218,6 +232,11 @@ def _changed_scoring(manifest: CheckpointManifest, run: Run, arithmetic: Arithme
     then, now = _both(manifest, run.config, "model.precision")
     if then not in (now, _UNKNOWN):
         yield f"model.precision: {then} -> {now}"
+    then, now = _both(manifest, run.config, POLICIES.key)
+    trained_by = manifest.arithmetic.trainers
+    if _shares_out_samples(then) and (now, arithmetic.trainers) != (then, trained_by):
+        slices = f"those that policy.name = {then!r} gave {trained_by} trainers"
+        yield f"slices of batches: {slices} -> others (results differ in the last bits)"
     same_slices = replace(arithmetic, trainers=manifest.arithmetic.trainers)  # whatever the number of trainers
     yield from _changed_arithmetic(manifest.arithmetic, same_slices)
 
@@ -235,6 +254,14 @@ def _changes(manifest: CheckpointManifest, run: Run, arithmetic: Arithmetic) -> 
         then, now = _both(manifest, run.config, key)
         if then != now:
             yield f"{key}: {_short(then)} -> {_short(now)}{_doubt(key, then, now, run.config.optimizer.dense)}"
+    if shares_out_samples(run.config.policy.name):
+        for key in (*_ENDS_OF_SEGMENTS, "cache.rows"):
+            then, now = _both(manifest, run.config, key)
+            if then != now:
+                yield (
+                    f"{key}: {_short(then)} -> {_short(now)} (policy.name = {run.config.policy.name!r} shares samples "
+                    "out by it: results differ in the last bits)"
+                )
     for old, new in zip(manifest.row_state or (), RowRecord.of(run.config).state, strict=True):
         if old.first != new.first:
             yield (

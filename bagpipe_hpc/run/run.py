@@ -224,6 +224,7 @@ class Run:
                 "widths, each with a planner of its own; leave out model.embedding_dim_of"
             )
         parts, uses = [], whole.facts.batch_look_ups
+        uses = uses if uses.any() else np.ones_like(uses)  # nobody looks anything up
         for group in self.groups:
             tables = group.tables
             place = {number: place for place, number in enumerate(tables.numbers)}

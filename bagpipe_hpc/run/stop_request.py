@@ -44,6 +44,13 @@ def request_stop(output: Path) -> None:
         ) from error
 
 
+def forget_stop(output: Path) -> None:
+    """Remove a request that means the run which holds the folder, and has come to its end."""
+    with contextlib.suppress(OSError):  # nearly always there is none
+        if (output / STOP_NAME).read_bytes() == (output / LOCK_NAME).read_bytes():
+            (output / STOP_NAME).unlink()
+
+
 class StopRequest:
     """Whether this run has been asked to stop; a context manager on every rank, in its main thread, around the run.
 

@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from bagpipe_hpc.errors import CheckpointError
@@ -26,6 +26,13 @@ def checkpoint_step(directory: Path) -> int | None:
     """The step that a directory's name says; None where it has another kind of name, such as a copy may have."""
     name = _NAME.fullmatch(directory.name)
     return int(name[1]) if name else None
+
+
+def step_of(checkpoint: Path) -> int:
+    """The step of one of `find_checkpoints`."""
+    step = checkpoint_step(checkpoint)
+    assert step is not None, "found by its name"
+    return step
 
 
 def is_checkpoint(path: Path) -> bool:
@@ -70,6 +77,11 @@ def remove_older_checkpoints(newest: Path, keep: int) -> None:
     chosen = upto[-keep:] + [path for path in upto if best is not None and checkpoint_step(path) == best.step]
     needed = {directory for kept in chosen for directory in _with_bases(kept)}
     _remove(directory for directory in upto if directory not in needed)
+
+
+def remove_checkpoints(directories: Sequence[Path]) -> None:
+    """Remove complete checkpoints, given by step, the newest first: older ones may be what they build on."""
+    _remove(reversed(directories))
 
 
 def remove_increments_of(base: Path) -> None:

@@ -319,6 +319,49 @@ def test_evaluations_that_an_order_goes_by_stay(output: Path) -> None:
             find_start(now, SHARDS)
 
 
+def test_checkpoints_that_samples_are_left_out_by_stay(output: Path) -> None:
+    """Others of the segment take their places, so that batches depend on where it ends."""
+    then = changed(settings(output), "policy.name", "slipstream")
+    rows = SHARDS.digest("train")
+    write_checkpoint(output / "o", sample_records(TABLES, 5), TABLES, training_data=rows, config=to_document(then))
+    now = config_at(changed(then, "train.checkpoint_every_steps", 7), output / "o")
+    with pytest.raises(CheckpointError, match=r"train\.checkpoint_every_steps: 0 then, 7 now \(the samples' order\)"):
+        find_start(now, SHARDS)
+
+
+@pytest.mark.parametrize("name", ["herald", "hotline"])
+@pytest.mark.parametrize(
+    ("key", "value"), [("train.checkpoint_every_steps", 7), ("train.evaluate", False), ("cache.rows", 99)]
+)
+def test_what_samples_are_shared_out_by_is_said(output: Path, name: str, key: str, value: object) -> None:
+    then = changed(settings(output), "policy.name", name)
+    data = {"training_data": SHARDS.digest("train"), "evaluation_data": SHARDS.digest("test")}
+    write_checkpoint(output / "o", sample_records(TABLES, 5), TABLES, **data, config=to_document(then))
+    start = find_start(config_at(then, output / "o"), SHARDS)
+    assert start is not None
+    assert changes_since(start.manifest, job_of(then), start.manifest.arithmetic) == []
+    (change,) = changes_since(start.manifest, job_of(changed(then, key, value)), start.manifest.arithmetic)
+    assert re.match(rf"{key}: .* -> .* \(policy\.name = '{name}' shares samples out by it: results differ", change)
+
+
+def test_who_scores_in_other_slices_than_a_policy_gave_is_told(output: Path) -> None:
+    then = changed(settings(output), "policy.name", "herald")
+    write_checkpoint(output / "o", sample_records(TABLES, 5), TABLES, config=to_document(then))
+    manifest = load_checkpoint(output / "o" / "checkpoints" / "step-00000100").manifest
+
+    def said(config: Config, trainers: int) -> list[str]:
+        run = replace(job_of(config), trains=False)
+        return changes_since(manifest, run, replace(manifest.arithmetic, trainers=trainers))
+
+    trained_by = manifest.arithmetic.trainers
+    assert said(then, trained_by) == []
+    (change,) = said(then, trained_by + 1)
+    assert change.startswith(
+        f"slices of batches: those that policy.name = 'herald' gave {trained_by} trainers -> others"
+    )
+    assert said(settings(output), trained_by) == [change]
+
+
 def job_of(config: Config, shards: ShardManifest = SHARDS) -> Run:
     return Run(config, shards, ())
 

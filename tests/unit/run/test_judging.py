@@ -75,3 +75,11 @@ def test_the_outcome_names_the_best_checkpoint_where_it_lies(tmp_path: Path) -> 
         early = {"step": 70, "evaluations_without_better": 2}
         assert outcome(run, judge, 70) == {"best": {**found, "directory": directory}, "stopped_early": early}
     assert outcome(replace(run, start=None), judge, None)["best"]["directory"] == directory
+
+
+def test_a_checkpoint_of_another_training_is_not_the_best(tmp_path: Path) -> None:
+    """The run that wrote the start has gone on from there by itself."""
+    start = write(tmp_path / "other", 30)
+    write(tmp_path / "other", 40)
+    judge = Judge(Rule("auc", 50), STANDING)
+    assert outcome(run_of(tmp_path / "own", start), judge, None)["best"]["directory"] is None

@@ -17,8 +17,10 @@ from bagpipe_hpc.run.output_folder import (
     hold_output,
     start_output,
 )
+from bagpipe_hpc.run.stop_request import STOP_NAME, request_stop
 from bagpipe_hpc.storage.checkpoints.best import Best, read_best, write_best
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
+from bagpipe_hpc.storage.checkpoints.folder import find_checkpoints
 from bagpipe_hpc.storage.policy_memory import memory_path, save_memory
 from bagpipe_hpc.storage.run_lock import LOCK_NAME
 from tests.unit.checkpoint_samples import sample_records, write_checkpoint
@@ -97,7 +99,7 @@ def test_an_output_that_is_no_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_resumed_run_keeps_its_checkpoints_logs_and_metrics_so_far(tmp_path: Path) -> None:
-    for step in (100, 200):
+    for step in (50, 100):
         write_checkpoint(tmp_path, sample_records((5, 3), 3), (5, 3), step=step)
     (tmp_path / LOGS_NAME).mkdir()
     (tmp_path / LOGS_NAME / "oracle-0.log").write_text("earlier", encoding="utf-8")
@@ -115,15 +117,42 @@ def test_a_resumed_run_keeps_its_checkpoints_logs_and_metrics_so_far(tmp_path: P
     assert len(list((tmp_path / "checkpoints").iterdir())) == 2
 
 
+def test_checkpoints_that_a_run_goes_back_behind_are_not_kept_in_silence(tmp_path: Path) -> None:
+    """`train.resume=auto` would go on from them, and evaluations would take them."""
+    steps = [write_checkpoint(tmp_path, sample_records((5, 3), 3), (5, 3), step=step) for step in (100, 200, 300)]
+    start = load_checkpoint(steps[0])
+    said = r"train\.output holds later checkpoints \(step-00000200 to step-00000300\), .* or set train\.overwrite=true"
+    with pytest.raises(ConfigError, match=said):
+        check_output(in_output(tmp_path, resume=str(steps[0])), start)
+    assert find_checkpoints(tmp_path) == steps
+    config = in_output(tmp_path, resume=str(steps[0]), overwrite=True)
+    check_output(config, start)
+    start_output(config, start)
+    assert find_checkpoints(tmp_path) == steps[:1]
+
+
+def test_a_run_removes_a_request_to_stop_that_came_too_late(tmp_path: Path) -> None:
+    """But not one that means an earlier run, of which nobody knows what became."""
+    with hold_output(in_output(tmp_path), lambda _: None):
+        request_stop(tmp_path)
+    assert not (tmp_path / STOP_NAME).exists()
+    (tmp_path / STOP_NAME).write_text("another lock")
+    with hold_output(in_output(tmp_path), lambda _: None):
+        pass
+    assert (tmp_path / STOP_NAME).exists()
+
+
 def test_a_resumed_run_removes_what_a_killed_one_was_writing(tmp_path: Path) -> None:
     """What its policy keeps of rows, of which it has written a part; what is whole stays."""
     write_checkpoint(tmp_path, sample_records((5, 3), 3), (5, 3), step=100)
     whole = memory_path(tmp_path, 90)
     save_memory(whole, {"weights": np.zeros(3)})
     (whole.parent / ".step-00000110.h5.4711.partial").write_bytes(b"half")
+    (tmp_path / "checkpoints" / ".best.json.4711.partial").write_bytes(b"half")
     config = in_output(tmp_path, resume=str(tmp_path / "checkpoints" / "step-00000100"))
     start_output(config, load_checkpoint(Path(config.train.resume)))
     assert list(whole.parent.iterdir()) == [whole]
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000100"]
 
 
 def test_a_run_that_goes_on_from_before_the_best_checkpoint_forgets_that_it_was(tmp_path: Path) -> None:

@@ -6,13 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bagpipe_hpc.config.schema import Config, DataConfig, KernelsConfig, TrainConfig
+from bagpipe_hpc.config.schema import CacheConfig, Config, DataConfig, KernelsConfig, ModelConfig, TrainConfig
 from bagpipe_hpc.kernels import shared_library
 from bagpipe_hpc.plan.bags import joined
 from bagpipe_hpc.planning.plan_check import check_policy
 from bagpipe_hpc.preparation.prepare import prepare_run
 from bagpipe_hpc.run.run import Run
-from tests.ragged_shards import write_ragged
+from bagpipe_hpc.storage.shards.entries import FeatureInfo
+from tests.ragged_shards import TABLES, write_ragged
 
 
 @pytest.fixture
@@ -43,3 +44,16 @@ def test_plans_of_ragged_shards_train_as_plain_training_does(run: Run, trainers:
     batches = list(run.batches(run.schedule[0]))
     assert len(batches) == 7
     assert check_policy(run.policy(trainers).parts[0], batches).total_rows > 0
+
+
+def test_tables_that_nobody_looks_up_share_the_cache(tmp_path: Path) -> None:
+    """Of two widths; there is nothing to share it by."""
+    features = tuple(FeatureInfo(name, name, ragged=True, longest=3) for name in ("user", "item"))
+    write_ragged(tmp_path, features=features, tables=TABLES[:2], unused=("user", "item"))
+    config = Config(
+        data=DataConfig(path=str(tmp_path), block_rows=16),
+        model=ModelConfig(name="wide_deep", embedding_dim_of={"item": 4}),
+        cache=CacheConfig(rows=50),
+        train=TrainConfig(batch_size=16, output=str(tmp_path / "run")),
+    )
+    assert [part.facts.cache_rows for part in prepare_run(config).policy(2).parts] == [25, 25]
