@@ -61,9 +61,10 @@ def check_formula(
             apart = _after_steps(optimizer, weights[chosen], gradients[:, chosen])
             if not torch.equal(apart.view(torch.int32), together[chosen].view(torch.int32)):
                 raise _FormulaError(
-                    "gives a row other bits among other rows, so that trainers would not agree: use rows.optimizers."
-                    "exact for roots and for sums over columns, and operations that round once: a.add_(b * c) instead "
-                    "of addcmul_, addcdiv_, lerp_ and add_(b, alpha=c)"
+                    "gives a row other bits among other rows, or when it is called again, so that trainers would not "
+                    "agree: remember and draw nothing, use rows.optimizers.exact for roots and for sums over columns, "
+                    "and operations that round once: a.add_(b * c) instead of addcmul_, addcdiv_, lerp_ and "
+                    "add_(b, alpha=c)"
                 )
         _require_kernel_agrees(optimizer, operations, weights, gradients, together)
     except _FormulaError as error:

@@ -67,10 +67,12 @@ class SliceStep:
                 over the batch, divide the sum over the slice by `batch_samples`.
 
         Raises:
-            ConfigError: it is called a second time, or `loss` is no scalar that depends on anything.
+            ConfigError: it is called a second time, or `loss` is no scalar tensor that depends on anything.
         """
         if self._result is not None:
             raise ConfigError(f"step {self.step}: backward was called twice; add up the losses, and call it once")
+        if not isinstance(loss, Tensor):
+            raise ConfigError(f"step {self.step}: backward got {loss!r}; give it a scalar tensor with a gradient")
         if loss.dim() or not loss.requires_grad:
             kind = f"of shape {list(loss.shape)}" if loss.dim() else "that depends on no weight and no embedding"
             raise ConfigError(f"step {self.step}: backward got a loss {kind}; give it a scalar with a gradient")

@@ -18,7 +18,7 @@ from bagpipe_hpc.cluster.host_memory import free_bytes
 from bagpipe_hpc.config.doors import PLACEMENTS
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.config.schema import Config
-from bagpipe_hpc.errors import BagpipeError, CapacityError
+from bagpipe_hpc.errors import BagpipeError, CapacityError, ConfigError
 from bagpipe_hpc.kernels.row_copies import row_copies
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
@@ -126,8 +126,8 @@ def compare_placements(arguments: argparse.Namespace) -> Report:
     """Look at every placement with every number of servers; see `cli` for the arguments.
 
     Raises:
-        BagpipeError: the configuration asks for what cannot be. A placement that refuses these tables or servers has a
-            line of its own instead.
+        BagpipeError: the configuration asks for what cannot be, or every placement refuses it. One that refuses these
+            tables or servers has a line of its own instead.
     """
     contenders = distinct(
         [Contender.parse(text, "tables.placement", "--placements") for text in arguments.placements], "--placements"
@@ -158,6 +158,8 @@ def compare_placements(arguments: argparse.Namespace) -> Report:
         if rows:
             title = f"{servers} servers, {arguments.trainers} trainers: what servers hold, and move for a batch"
             report.table(title, _HEADINGS if arguments.measure else _HEADINGS[: -len(_MEASURED)], rows)
+    if not any(cell["load"] for cell in cells):
+        raise ConfigError("there is nothing to compare: " + "\n  ".join(refusals))
     report.lines += ["", *refusals]
     return report
 

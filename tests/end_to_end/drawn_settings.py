@@ -13,6 +13,7 @@ from bagpipe_hpc.rows.placements.table_plan import write_plan
 from bagpipe_hpc.storage.shards.entries import TableInfo
 from bagpipe_hpc.storage.shards.manifest import load_manifest
 from tests.end_to_end.test_equality import LINEAR
+from tests.graphs import write_graph_data
 from tests.ragged_shards import write_ragged
 
 Settings = list[str]
@@ -31,6 +32,12 @@ CLICK_MODELS = {
 }
 BAG_MODELS = {name: CLICK_MODELS[name] for name in ("dlrm", "wide_deep", "deepfm", "dcn_v2")} | {
     "din": ('model.attention={ history = "item" }', DEEP, 'features.pooling_of={ history = "sequence" }')
+}
+SUMMED = ("features.pooling=sum", "graph.fan_outs=[3]")
+GRAPH_MODELS = {
+    "graphsage": ("model.hidden=5", "features.pooling=sequence", "graph.fan_outs=[3,2]"),
+    "wide_deep": (DEEP, *SUMMED),
+    "dlrm": (*MLPS, *SUMMED),
 }
 OF_ONE_WIDTH = ("dlrm", "dlrm_dcnv2", "deepfm")
 ROW_OPTIMIZERS = ("sgd", "momentum", "rowwise_adagrad", "adagrad", "adam", "rowwise_adam", "ftrl")
@@ -80,13 +87,13 @@ class Data:
     Attributes:
         path: of the shards.
         models: by name, with their settings.
-        tables: some of them: one that is frozen, one that has narrow rows, and a feature to group by.
+        tables: some of them: one that is frozen, one that has narrow rows, and a feature to group by; None of a graph.
         pins, tiers: plans of tables: of rows that trainers keep, and of some that a trainer of each host keeps.
     """
 
     path: Path
     models: dict[str, tuple[str, ...]]
-    tables: tuple[str, str, str]
+    tables: tuple[str, str, str] | None
     pins: Path
     tiers: Path
 
@@ -111,11 +118,13 @@ def draw_world(random: Random, *, is_even: bool) -> World:
     return World(servers, trainers, tuple(names.index(name) for name in names))
 
 
-def draw_data(random: Random, clicks: Path, folder: Path) -> tuple[Data, Data]:
-    """Clicks, and bags of ids with weights, a shared table and perhaps weights of samples and two labels.
+def draw_data(random: Random, clicks: Path, folder: Path) -> tuple[Data, ...]:
+    """Clicks; bags of ids with weights, a shared table and perhaps weights of samples and two labels; nodes of a graph.
 
-    Bags and plans of tables are written to `folder`, which is made.
+    Bags, the graph and plans of tables are written to `folder`, which is made.
     """
+    graph = folder / "graph"
+    write_graph_data(graph, 400, seed=random.randrange(100), rows_per_shard=150)
     bags = folder / "bags"
     several = random.random() < 1 / 2
     tables = (TableInfo("user", 300), TableInfo("item", 400), TableInfo("genre", 30))
@@ -131,6 +140,7 @@ def draw_data(random: Random, clicks: Path, folder: Path) -> tuple[Data, Data]:
     return (
         Data(clicks, CLICK_MODELS, ("C1", "C20", "C3"), *_plans(clicks, folder, "clicks")),
         Data(bags, BAG_MODELS, ("user", "genre", "item"), *_plans(bags, folder, "bags")),
+        Data(graph, GRAPH_MODELS, None, *_plans(graph, folder, "graph")),
     )
 
 
@@ -160,22 +170,17 @@ def draw_settings(random: Random, data: Data, disk: Path, *, is_even: bool) -> S
     model = random.choice(list(data.models))
     policy = random.choice(["bagpipe", *POLICIES]) if random.random() < 1 / 2 else "bagpipe"
     backend = random.choice(["native", "native", "native", "reference"])
-    frozen, narrow, group = data.tables
     drawn = [f"data.path={data.path}", f"model.name={model}", *data.models[model], f"policy.name={policy}"]
-    drawn += [f"train.batch_size={random.choice([20, 70, 150, 300, 700])}", f"train.seed={random.randint(1, 9)}"]
+    drawn += [f"train.batch_size={random.choice([3, 20, 70, 150, 300])}", f"train.seed={random.randint(1, 9)}"]
     drawn += [f"train.max_steps={random.choice([4, 7, 11])}", "train.epochs=9", f"kernels.backend={backend}"]
     drawn += [f"train.dense_sums={random.choice(['mpi', 'mpi', 'grid', 'grid', 'horovod'])}"]
     drawn += [f"kernels.linear={random.choice([LINEAR, 'torch'])}"]
     drawn += [f"optimizer.dense={random.choice(DENSE_OPTIMIZERS)}", *_of_rows(random, policy)]
     drawn += _of_policy(random, policy, data, is_even=is_even)
-    if model not in OF_ONE_WIDTH and policy not in OF_HOT_ROWS and random.random() < 1 / 2:
-        drawn += [f"model.embedding_dim_of={{ {narrow} = 4{random.choice(['', f', {group} = 12'])} }}"]
-    if random.random() < 1 / 5:
-        drawn += [f'tables.frozen=["{frozen}"]']
+    if data.tables is not None:
+        drawn += _of_tables(random, *data.tables, one_width=model in OF_ONE_WIDTH or policy in OF_HOT_ROWS)
     if random.random() < 1 / 3:
         drawn += [f"train.checkpoint_every_steps={random.randint(1, 3)}", *random.choice(SAVED)]
-    if random.random() < 1 / 4:
-        drawn += [f"train.auc_group={group}"]
     if backend == "native" and random.random() < 1 / 4:
         drawn += [f"kernels.planner_state={random.choice(['sparse', 'dense'])}"]
     if random.random() < 1 / 6:
@@ -185,6 +190,18 @@ def draw_settings(random: Random, data: Data, disk: Path, *, is_even: bool) -> S
     for kinds in FREE:
         if random.random() < 1 / 2:
             drawn += random.choice(kinds)
+    return drawn
+
+
+def _of_tables(random: Random, frozen: str, narrow: str, group: str, *, one_width: bool) -> Settings:
+    """Widths, and what is to be done with some of the tables."""
+    drawn = []
+    if not one_width and random.random() < 1 / 2:
+        drawn += [f"model.embedding_dim_of={{ {narrow} = 4{random.choice(['', f', {group} = 12'])} }}"]
+    if random.random() < 1 / 5:
+        drawn += [f'tables.frozen=["{frozen}"]']
+    if random.random() < 1 / 4:
+        drawn += [f"train.auc_group={group}"]
     return drawn
 
 

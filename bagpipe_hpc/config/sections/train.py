@@ -32,8 +32,8 @@ class TrainConfig:
     output: str = "output"
     """Folder for the checkpoint, the resolved configuration, the metrics and the logs."""
     overwrite: bool = False
-    """Replace an earlier run in `output`, or what one that goes on has behind the checkpoint of `resume`; false refuses to
-    touch either."""
+    """Replace an earlier run in `output`, or what one that goes on has behind the checkpoint of `resume`; false refuses
+    to touch either."""
     resume: str = ""
     """Go on from a checkpoint: `auto` from the newest complete one in `output`, or from the start where there is none;
     else the checkpoint's folder, or a run's output folder for its newest. Empty starts anew."""

@@ -79,6 +79,8 @@ def test_a_second_loss_is_refused() -> None:
 def test_a_loss_must_be_a_scalar_that_depends_on_something() -> None:
     model = Sum()
     step = slice_step(model)
+    with pytest.raises(ConfigError, match=r"backward got 0\.5; give it a scalar tensor"):
+        step.backward(0.5)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"backward got a loss of shape \[5\]; give it a scalar"):
         step.backward(model(step.dense, step.embeddings))
     with pytest.raises(ConfigError, match=r"backward got a loss that depends on no weight"):

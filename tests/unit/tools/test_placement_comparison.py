@@ -105,8 +105,10 @@ def test_what_does_not_fit_is_not_measured(
 ) -> None:
     monkeypatch.setattr(placement_comparison, "free_bytes", lambda: 1000)
     options = ["--placements", "by_table", "--servers", "2"]
-    _, found = compared(capsys, str(config), *NO_CACHE, *options, "--measure")
-    assert "leave --measure out" in found["by_table", 2]["refusal"]
+    assert cli.main(["compare-placements", str(config), *NO_CACHE, *options, "--measure"]) == 2
+    told = capsys.readouterr().err
+    assert "error: there is nothing to compare: by_table, 2 servers: refused: " in told
+    assert "leave --measure out" in told
     _, found = compared(capsys, str(config), *NO_CACHE, *options)
     assert found["by_table", 2]["refusal"] is None
 

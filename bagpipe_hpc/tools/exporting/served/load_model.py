@@ -22,4 +22,4 @@ def logits(dense, ids, weights=None):
         if f["weighted"]:
             scales[name] = torch.tensor([w for b in weights[name] for w in b[last]], dtype=torch.float32)
         rows[name] = torch.nn.functional.embedding(torch.as_tensor(bags, dtype=torch.int64), tables[f["table"]])
-    return program(torch.as_tensor(dense, dtype=torch.float32), rows, lengths, scales)
+    return program(torch.as_tensor(dense, dtype=torch.float32).clone(), rows, lengths, scales)
