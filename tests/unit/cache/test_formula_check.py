@@ -102,6 +102,10 @@ class NoRate(Sum):
         weights.sub_(gradients * (0.1 * self.rates.factor(step)))
 
 
+class SameKernel(SGD):
+    """Has the kernel of the class that it derives from."""
+
+
 class OtherKernel(SGD):
     """Would be half as fast, or twice, as `kernels.backend` says."""
 
@@ -192,6 +196,10 @@ def test_a_broken_rule_is_named(kind: type[RowOptimizer], said: str) -> None:
     with pytest.raises(ConfigError, match=re.compile(said)) as raised:
         check(f"{__name__}:{kind.__name__}")
     assert str(raised.value).startswith(f"optimizer.rows = '{__name__}:{kind.__name__}': its update ")
+
+
+def test_a_kernel_that_gives_the_formulas_bits_passes() -> None:
+    check(f"{__name__}:{SameKernel.__name__}", backend="native")
 
 
 @pytest.mark.parametrize("kind", [OtherKernel, LaterKernel])
