@@ -74,7 +74,9 @@ def refused_optimizer(config: OptimizerConfig, what: str) -> ConfigError:
         config: names them.
         what: it does, to be read after its name.
     """
-    return ConfigError(f"optimizer.dense_options = {config.dense_options!r}: {config.dense} {what}")
+    options = config.dense_options
+    given = f"optimizer.dense_options = {options!r}" if options else f"optimizer.dense = {config.dense!r}"
+    return ConfigError(f"{given}: {config.dense} {what}")
 
 
 def _can_be_fused(kind: Any, options: dict[str, Any]) -> bool:
