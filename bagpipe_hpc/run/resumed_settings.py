@@ -21,6 +21,7 @@ from bagpipe_hpc.run.sample_orders import SampleOrders
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic, CheckpointManifest
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
+from bagpipe_hpc.terminal import counted
 
 FIXED = (
     "data.block_rows",
@@ -235,8 +236,8 @@ def _changed_scoring(manifest: CheckpointManifest, run: Run, arithmetic: Arithme
     then, now = _both(manifest, run.config, POLICIES.key)
     trained_by = manifest.arithmetic.trainers
     if _shares_out_samples(then) and (now, arithmetic.trainers) != (then, trained_by):
-        slices = f"those that policy.name = {then!r} gave {trained_by} trainers"
-        yield f"slices of batches: {slices} -> others (results differ in the last bits)"
+        way = f"that of policy.name = {then!r} with {counted(trained_by, 'trainer')}"
+        yield f"way of sharing samples out: {way} -> another (the last bits may differ)"
     same_slices = replace(arithmetic, trainers=manifest.arithmetic.trainers)  # whatever the number of trainers
     yield from _changed_arithmetic(manifest.arithmetic, same_slices)
 

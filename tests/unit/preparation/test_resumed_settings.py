@@ -344,7 +344,7 @@ def test_what_samples_are_shared_out_by_is_said(output: Path, name: str, key: st
     assert re.match(rf"{key}: .* -> .* \(policy\.name = '{name}' shares samples out by it: results differ", change)
 
 
-def test_who_scores_in_other_slices_than_a_policy_gave_is_told(output: Path) -> None:
+def test_who_shares_samples_out_in_another_way_than_training_is_told(output: Path) -> None:
     then = changed(settings(output), "policy.name", "herald")
     write_checkpoint(output / "o", sample_records(TABLES, 5), TABLES, config=to_document(then))
     manifest = load_checkpoint(output / "o" / "checkpoints" / "step-00000100").manifest
@@ -356,9 +356,8 @@ def test_who_scores_in_other_slices_than_a_policy_gave_is_told(output: Path) -> 
     trained_by = manifest.arithmetic.trainers
     assert said(then, trained_by) == []
     (change,) = said(then, trained_by + 1)
-    assert change.startswith(
-        f"slices of batches: those that policy.name = 'herald' gave {trained_by} trainers -> others"
-    )
+    way = f"that of policy.name = 'herald' with {trained_by} trainers"
+    assert change == f"way of sharing samples out: {way} -> another (the last bits may differ)"
     assert said(settings(output), trained_by) == [change]
 
 
