@@ -1,6 +1,6 @@
 """What all trainers tell of the same steps: sums of each, in one matrix.
 
-Of hundreds of trainers, an object each and its text would take the first trainer longer than a step, and the others
+Of hundreds of trainers, an object each and its text would take the first trainer as long as a step, and the others
 would wait for it.
 """
 

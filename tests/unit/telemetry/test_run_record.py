@@ -89,7 +89,7 @@ def test_every_event_is_a_line_of_the_metrics_file(tmp_path: Path) -> None:
 
 
 def test_many_trainers_have_a_line_that_does_not_grow_with_them(tmp_path: Path) -> None:
-    """Of 256 trainers a record each would be 80 kB a report, and take longer than a step."""
+    """Of 256 trainers a record each would be 80 kB a report, and take as long as a step."""
     with RunRecord(tmp_path, total_steps=20, each_of=2) as record:
         for trainers in (2, 3, 256):
             record.progress(5, 0, TrainerSteps.of([INTERVAL] * (trainers - 1) + [SLOWER]), loss=0.5)
