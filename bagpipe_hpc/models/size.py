@@ -4,6 +4,7 @@ Legend: `N` dense features, `D` embedding width.
 """
 
 from dataclasses import dataclass
+from numbers import Integral
 
 import torch
 from torch import Tensor, nn
@@ -113,10 +114,10 @@ def _measured(model: nn.Module, name: str, facts: ModelFacts, samples: int) -> M
     if isinstance(model, CountsStepBytes):
         with blaming_model(name, "step_bytes fails"):
             step_bytes: object = model.step_bytes(samples)
-        if not isinstance(step_bytes, int) or step_bytes < 0:
+        if not isinstance(step_bytes, Integral) or step_bytes < 0:
             cure = "it must return a whole number of bytes, 0 or more"
             raise ConfigError(f"model.name = {name!r}: step_bytes returns {step_bytes!r} for {samples} samples: {cure}")
-        return ModelSize(count_weights(model), step_bytes + look_ups)
+        return ModelSize(count_weights(model), int(step_bytes) + look_ups)
     device = next((weight.device for weight in model.parameters()), torch.device("cpu"))
     dense = torch.zeros(samples, facts.dense_features, device=device)
     embeddings = longest_embeddings(facts, samples, device)

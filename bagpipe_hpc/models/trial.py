@@ -48,9 +48,9 @@ def _require_weights(config: ModelConfig, model: nn.Module, again: nn.Module) ->
     name = config.name
     if not trainable(model) and not config.frozen:
         raise _refused(name, "has no parameter to train; give it one at least, such as a bias added to the logits")
-    buffers = dict(again.named_buffers())
+    saved = again.state_dict()  # room to work in, which is not saved, may hold anything
     for buffer_name, buffer in model.named_buffers():
-        if buffer_name not in buffers or not torch.equal(buffer, buffers[buffer_name]):
+        if buffer_name in saved and not torch.equal(buffer, saved[buffer_name]):
             raise _refused(name, f"its buffer {buffer_name} is another each time it is made{_OF_TRAINERS}")
     others = dict(again.named_parameters())
     for weight_name, weight in model.named_parameters():

@@ -1,6 +1,6 @@
 """How a batch, or anything else with rows, is shared out: in contiguous slices, or as a policy says. Pure."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass, replace
 from itertools import count, pairwise
 
@@ -77,8 +77,8 @@ class BatchSlices:
         Raises:
             PlanError: not every sample is given to exactly one trainer, or something else than samples is given.
         """
-        if not isinstance(assigned, Sequence) or len(assigned) != trainers:
-            count = len(assigned) if isinstance(assigned, Sequence) else f"a {type(assigned).__name__} of"
+        if not isinstance(assigned, Sized) or len(assigned) != trainers:
+            count = len(assigned) if isinstance(assigned, Sized) else f"a {type(assigned).__name__} of"
             raise PlanError(f"the policy gives samples to {count} trainers, and there are {trainers}")
         parts = [_parts(part, trainer) for trainer, part in enumerate(assigned)]
         sizes = [np.asarray([len(samples) for samples in part], dtype=np.int32) for part in parts]

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bagpipe_hpc.config.schema import TrainConfig
 from bagpipe_hpc.evaluation.click_evaluation import Evaluation
 from bagpipe_hpc.progress import LongWork, bar_line, clock
 from bagpipe_hpc.storage.atomic_write import atomic_write
@@ -49,7 +50,9 @@ class RunRecord(Record):
         OutputError: by every method that writes, if it cannot.
     """
 
-    def __init__(self, output: Path, total_steps: int, *, has_cache: bool = True, each_of: int = 16) -> None:
+    def __init__(
+        self, output: Path, total_steps: int, *, has_cache: bool = True, each_of: int = TrainConfig.log_trainers
+    ) -> None:
         self._has_cache = has_cache
         self._each_of = each_of
         self._output = output

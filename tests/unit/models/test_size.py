@@ -1,5 +1,6 @@
 """A model's weights and memory are known before any of it is allocated, and are those that torch takes."""
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -146,6 +147,14 @@ def test_what_cannot_run_without_values_is_measured_with_a_few_samples() -> None
 
 def test_a_model_may_say_its_size() -> None:
     assert measure_model(named(SaysItsSize), FACTS, 10).step_bytes == 10_000 + 4 * 10 * LOOK_UPS
+
+
+class SaysItWithNumPy(SaysItsSize):
+    said = np.int64(1000)
+
+
+def test_a_size_may_be_numpys() -> None:
+    assert measure_model(named(SaysItWithNumPy), FACTS, 10) == measure_model(named(SaysItsSize), FACTS, 10)
 
 
 @pytest.mark.parametrize(("kind", "said"), [(Negative, "-40"), (NoNumber, "nan"), (NoBytes, "None")])

@@ -89,6 +89,7 @@ class SeededBuffer(Plain):
     def __init__(self, facts: ModelFacts, settings: Any) -> None:
         super().__init__(facts, settings)
         self.register_buffer("shift", torch.rand(()))
+        self.register_buffer("scratch", torch.tensor(random.random()), persistent=False)
 
 
 class KernelsFail(Plain):

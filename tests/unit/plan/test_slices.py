@@ -80,7 +80,8 @@ def test_what_is_no_assignment_is_refused(assigned: Any, what: str) -> None:
 
 
 def test_a_trainer_without_micro_batches_has_one_of_no_samples() -> None:
-    """Lists of numbers are taken as well."""
+    """Lists of numbers are taken as well, and of all trainers' an array."""
+    assert BatchSlices.of(np.arange(4).reshape(2, 2), 4, 2) == BatchSlices.contiguous(4, 2)  # type: ignore[arg-type]
     slices = BatchSlices.of([(), (np.arange(2), [2])], 3, 2)
     assert slices.micro_batches is not None
     assert [sizes.tolist() for sizes in slices.micro_batches] == [[0], [2, 1]]
