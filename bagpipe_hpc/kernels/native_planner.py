@@ -15,15 +15,18 @@ from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import SharedPlan, TrainerPlan
 
 _WRONG_BATCH, _SLOTS_USED_UP, _OUT_OF_MEMORY = 1, 2, 3
-_INT, _POINTER = ctypes.c_int64, ctypes.c_void_p
+_NOT_WRITTEN = -1
+_INT, _NUMBER, _POINTER = ctypes.c_int64, ctypes.c_uint32, ctypes.c_void_p
 _FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "create": (_INT, (_POINTER, _POINTER, _INT, _POINTER, _INT, _INT, _INT, _POINTER, _POINTER)),
     "destroy": (None, (_POINTER,)),
     "start_segment": (None, (_POINTER, _INT)),
     "load": (_INT, (_POINTER, _POINTER, _INT, _POINTER, _INT, _INT, _POINTER, _POINTER)),
-    "decide": (_INT, (_POINTER, _POINTER, _INT, _INT, _POINTER)),
-    "measure_plan": (None, (_POINTER, _INT, _INT, _POINTER, _POINTER)),
-    "write_plan": (_INT, (_POINTER, _INT, _POINTER, _INT, _POINTER)),
+    "decide": (_INT, (_POINTER, _POINTER, _INT, _INT, _INT, _POINTER, _POINTER)),
+    "measure_plan": (_INT, (_POINTER, _NUMBER, _POINTER, _POINTER, _POINTER)),
+    "write_plan": (_INT, (_POINTER, _NUMBER, _POINTER, _INT, _POINTER)),
+    "measure_closing_plan": (_INT, (_POINTER, _INT, _POINTER, _POINTER)),
+    "write_closing_plan": (_INT, (_POINTER, _POINTER, _POINTER)),
     "free_slots": (None, (_POINTER, _INT)),
     "sizes": (None, (_POINTER, _POINTER)),
     "times": (None, (_POINTER, _INT, _POINTER)),
@@ -69,6 +72,18 @@ class PlanSizes(NamedTuple):
     fetched_rows: int
 
 
+class Decision(NamedTuple):
+    """What is decided on a batch.
+
+    Attributes:
+        number: that tells the batch from others, uint32.
+        free_group: the newest group whose slots were taken back: that the batch's fetches wait for.
+    """
+
+    number: int
+    free_group: int
+
+
 class TeamTimes(NamedTuple):
     """Processor time of a planner's threads for the work that they shared so far.
 
@@ -100,10 +115,11 @@ def _library() -> ctypes.CDLL:
 
 
 class PlannerCore:
-    """Handle of a native planner. Calls release the GIL; one thread at a time may make them, but for `load`.
+    """Handle of a native planner. Calls release the GIL; one thread at a time may make them, but for three.
 
-    A batch may be loaded by another thread while the batch is planned that begins the window before it: the plan is the
-    same.
+    While a batch is decided, another thread may `load` the batch that comes first behind its window. And `writers`
+    threads may write the plans of so many batches before it: for each, `measure_plan` and then `write_plan`. The plans
+    are the same.
 
     Every method may raise `MemoryError`. After any error the planner is of no use.
 
@@ -118,6 +134,8 @@ class PlannerCore:
         first_private_slot: number of the first of them.
         threads: threads that share out the work.
         loading_threads: how many of them do nothing but load batches, fewer than all; 0: all do everything.
+        writers: how many of them do nothing but write plans, each its own, where rows have homes; 0: those that decide
+            write.
         verify: know the version of each row.
         grid_columns: each row has one home (`planning.lookahead.home_rules`), and rows travel over a grid of trainers
             with so many columns, a divisor of T; 0 if rows are replicated.
@@ -140,16 +158,15 @@ class PlannerCore:
         verify: bool,
         grid_columns: int = 0,
         loading_threads: int = 0,
+        writers: int = 0,
     ) -> None:
         self._planner = ctypes.c_void_p()
-        self._failure = _Failure()
+        failure = _Failure()
         self._trainers = trainers
         self._exchanged = len(EXCHANGED) if grid_columns else 0
         tables = np.ascontiguousarray(tables, dtype=np.int64)
-        settings = np.asarray(
-            [trainers, lookahead, shared_capacity, private_capacity, first_private_slot, threads, loading_threads],
-            dtype=np.int64,
-        )
+        slots = (shared_capacity, private_capacity, first_private_slot)
+        settings = np.asarray([trainers, lookahead, *slots, threads, loading_threads, writers], dtype=np.int64)
         status = _library().bagpipe_planner_create(
             settings.ctypes.data,
             tables.ctypes.data,
@@ -159,9 +176,9 @@ class PlannerCore:
             verify,
             grid_columns,
             ctypes.byref(self._planner),
-            ctypes.byref(self._failure),
+            ctypes.byref(failure),
         )
-        self._check(status)
+        _check(status, failure)
 
     def __del__(self) -> None:
         if self._planner:
@@ -181,7 +198,7 @@ class PlannerCore:
         Raises:
             WrongBatchError: a row does not belong to its feature's table, or the bags are not sound.
         """
-        failure = _Failure()  # another thread may fail at the same time
+        failure = _Failure()
         values: NDArray[np.int64] = np.ascontiguousarray(rows.values, dtype=np.int64)
         offsets = None if rows.offsets is None else np.ascontiguousarray(rows.offsets, dtype=np.int64)
         status = _library().bagpipe_planner_load(
@@ -194,56 +211,76 @@ class PlannerCore:
             slices.ctypes.data,
             ctypes.byref(failure),
         )
-        self._check(status, failure)
+        _check(status, failure)
 
-    def decide(self, free_group: int, latest_group: int, retiring_group: int) -> int:
+    def decide(
+        self, free_group: int, latest_group: int, retiring_group: int, write_group: int | None = None
+    ) -> Decision:
         """Take the slots of groups up to `free_group` back, then decide on the oldest batch of the window.
 
         Args:
             free_group: newest group that is retired before the batch is fetched in any case.
             latest_group: newest group that the batch's fetches may wait for where slots are lacking.
             retiring_group: group that the batch's dead rows leave with.
-
-        Returns:
-            The newest group whose slots were taken back: that the batch's fetches wait for.
+            write_group: newest group that the batch's plan writes back, 0 for none; None if no plan is written.
 
         Raises:
             SlotsUsedUpError: there are not enough slots.
         """
-        freed, failure = ctypes.c_int64(free_group), ctypes.byref(self._failure)
+        failure, freed, number = _Failure(), ctypes.c_int64(free_group), ctypes.c_uint32()
         status = _library().bagpipe_planner_decide(
-            self._planner, ctypes.byref(freed), latest_group, retiring_group, failure
+            self._planner,
+            ctypes.byref(freed),
+            latest_group,
+            retiring_group,
+            _NOT_WRITTEN if write_group is None else write_group,
+            ctypes.byref(number),
+            ctypes.byref(failure),
         )
-        self._check(status)
-        return freed.value
+        _check(status, failure)
+        return Decision(number.value, freed.value)
 
-    def measure_plan(self, write_group: int, *, is_closing: bool = False) -> PlanSizes:
-        """Sizes of the plan of the batch that was decided last.
+    def measure_plan(self, number: int) -> PlanSizes:
+        """Sizes of the plan of a decided batch."""
+        failure, counts = _Failure(), np.empty(2, dtype=np.int64)
+        lengths, each = self._lengths(is_closing=False)
+        status = _library().bagpipe_planner_measure_plan(
+            self._planner, number, lengths.ctypes.data, counts.ctypes.data, ctypes.byref(failure)
+        )
+        _check(status, failure)
+        return PlanSizes(*each, *counts.tolist())
+
+    def write_plan(self, number: int, addresses: NDArray[np.intp], step: int = 0) -> None:
+        """Fill the arrays of the plan of a decided batch, which was measured.
 
         Args:
-            write_group: newest group that it writes back, 0 for none.
-            is_closing: it only writes back.
-        """
-        shared = len(SharedPlan.ARRAYS)
-        each = len(TrainerPlan.ARRAYS) + (0 if is_closing else self._exchanged)
-        lengths = np.empty(shared + self._trainers * each, dtype=np.int64)
-        counts = np.empty(2, dtype=np.int64)
-        _library().bagpipe_planner_measure_plan(
-            self._planner, is_closing, write_group, lengths.ctypes.data, counts.ctypes.data
-        )
-        return PlanSizes(lengths[:shared], lengths[shared:].reshape(self._trainers, each), *counts.tolist())
-
-    def write_plan(self, addresses: NDArray[np.intp], *, is_closing: bool = False, step: int = 0) -> None:
-        """Fill the arrays of the plan that was measured last.
-
-        Args:
+            number: of the batch.
             addresses: of arrays of the lengths that `measure_plan` gave: the shared ones, then trainer after trainer.
-            is_closing: as for `measure_plan`.
             step: training step that updates the rows, 0 for none.
         """
-        failure = ctypes.byref(self._failure)
-        status = _library().bagpipe_planner_write_plan(self._planner, is_closing, addresses.ctypes.data, step, failure)
-        self._check(status)
+        failure = _Failure()
+        status = _library().bagpipe_planner_write_plan(
+            self._planner, number, addresses.ctypes.data, step, ctypes.byref(failure)
+        )
+        _check(status, failure)
+
+    def measure_closing_plan(self, write_group: int) -> PlanSizes:
+        """Sizes of a plan that only writes back: groups up to `write_group`, 0 for none."""
+        failure = _Failure()
+        lengths, each = self._lengths(is_closing=True)
+        status = _library().bagpipe_planner_measure_closing_plan(
+            self._planner, write_group, lengths.ctypes.data, ctypes.byref(failure)
+        )
+        _check(status, failure)
+        return PlanSizes(*each, 0, 0)
+
+    def write_closing_plan(self, addresses: NDArray[np.intp]) -> None:
+        """Fill the arrays of the plan that `measure_closing_plan` measured; `addresses` as for `write_plan`."""
+        failure = _Failure()
+        status = _library().bagpipe_planner_write_closing_plan(
+            self._planner, addresses.ctypes.data, ctypes.byref(failure)
+        )
+        _check(status, failure)
 
     def free_slots(self, group: int) -> None:
         """Take the slots of groups up to `group` back."""
@@ -260,20 +297,28 @@ class PlannerCore:
         """Processor time of its threads; what the calling thread does between two pieces of work is not in it.
 
         Args:
-            loading: of those that only load; else of the others.
+            loading: of those that only load; else of those that decide, and write where nobody else does.
         """
         times = np.empty(4, dtype=np.int64)
         _library().bagpipe_planner_times(self._planner, loading, times.ctypes.data)
         rounds, *nanoseconds = times.tolist()
         return TeamTimes(rounds, *(time * 1e-9 for time in nanoseconds))
 
-    def _check(self, status: int, failure: _Failure | None = None) -> None:
-        failure = failure or self._failure
-        if status == _WRONG_BATCH:
-            raise WrongBatchError
-        if status == _SLOTS_USED_UP:
-            raise SlotsUsedUpError(*failure.details)
-        if status == _OUT_OF_MEMORY:
-            raise MemoryError("the native planner found no more memory")
-        if status:
-            raise RuntimeError(f"the native planner failed: {failure.message.decode()}")
+    def _lengths(self, *, is_closing: bool) -> tuple[NDArray[np.int64], tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Room for the lengths of a plan's arrays; of that, those of the shared part and of the trainers' parts."""
+        shared = len(SharedPlan.ARRAYS)
+        each = len(TrainerPlan.ARRAYS) + (0 if is_closing else self._exchanged)
+        lengths = np.empty(shared + self._trainers * each, dtype=np.int64)
+        return lengths, (lengths[:shared], lengths[shared:].reshape(self._trainers, each))
+
+
+def _check(status: int, failure: _Failure) -> None:
+    """Raise what a call failed with."""
+    if status == _WRONG_BATCH:
+        raise WrongBatchError
+    if status == _SLOTS_USED_UP:
+        raise SlotsUsedUpError(*failure.details)
+    if status == _OUT_OF_MEMORY:
+        raise MemoryError("the native planner found no more memory")
+    if status:
+        raise RuntimeError(f"the native planner failed: {failure.message.decode()}")

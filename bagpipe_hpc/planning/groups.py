@@ -14,7 +14,7 @@ from bagpipe_hpc.plan.full_batches import Keep
 from bagpipe_hpc.plan.group_look_ups import GroupLookUps
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.plan.slices import Slicing
-from bagpipe_hpc.planning.planner import Planner, PlannerSize
+from bagpipe_hpc.planning.planner import DraftingPlanner, Planner, PlannerSize, writers_of
 from bagpipe_hpc.planning.policy import Policy
 from bagpipe_hpc.planning.slots import UNLIMITED, CacheSlots
 from bagpipe_hpc.planning.window import Window
@@ -36,6 +36,11 @@ class GroupedPlanner:
     def loads_beside(self) -> bool:
         """As `Planner.loads_beside`, of all groups."""
         return all(part.loads_beside for part in self.parts)
+
+    @property
+    def writers(self) -> int:
+        """As `DraftingPlanner.writers`: of the group that has the fewest."""
+        return min(map(writers_of, self.parts))
 
     @property
     def window(self) -> Window:
@@ -72,6 +77,15 @@ class GroupedPlanner:
             PlanError: they do not retire the same group of batches.
         """
         return _side_by_side([part.plan(number) for part in self.parts])
+
+    def draft(self, number: int) -> Callable[[], BatchPlan]:
+        """As `DraftingPlanner.draft`, in each group.
+
+        Raises:
+            PlanError: as `plan`, when it is written down.
+        """
+        drafts = [part.draft(number) for part in self.parts if isinstance(part, DraftingPlanner)]
+        return lambda: _side_by_side([write() for write in drafts])
 
     def closing_plan(self) -> BatchPlan:
         """The closing plans of all groups; who has nothing left to retire does so with those who have."""

@@ -1,8 +1,8 @@
 """What a planner is to the rest of the program, whoever implements it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
@@ -68,3 +68,28 @@ class Planner(Protocol):
 
     def size(self) -> PlannerSize:
         """Memory and slots that it took so far."""
+
+
+@runtime_checkable
+class DraftingPlanner(Planner, Protocol):
+    """A planner whose decisions other threads may write down while it decides on later batches.
+
+    The plans are the same.
+    """
+
+    @property
+    def writers(self) -> int:
+        """How many plans may be written at once, each by a thread, while it decides; 0: none."""
+
+    def draft(self, number: int) -> Callable[[], BatchPlan]:
+        """Decide on the oldest batch of the window.
+
+        Returns:
+            What writes the decision down, once. With W writers the plan must be there before that of W batches later is
+            begun, and before W + 1 batches later is decided.
+        """
+
+
+def writers_of(planner: Planner) -> int:
+    """How many plans a planner may have written while it decides on later batches."""
+    return planner.writers if isinstance(planner, DraftingPlanner) else 0

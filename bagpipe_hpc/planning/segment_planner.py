@@ -4,7 +4,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from itertools import count
 from types import TracebackType
 from typing import Self
 
@@ -12,7 +11,7 @@ from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.plan.full_batches import Keep, sliced
 from bagpipe_hpc.plan.slices import BatchSlices, Slicing
-from bagpipe_hpc.planning.planner import Planner
+from bagpipe_hpc.planning.planner import DraftingPlanner, Planner, writers_of
 
 
 def plan_segment(
@@ -35,14 +34,23 @@ def plan_segment(
         first_step: training steps done before the segment; versions count from there.
     """
     planner.start_segment(training=training, first_step=first_step)
-    with _Loader(planner, sliced(batches, slicing, keep)) as loader:
-        for number in count():
-            if not loader.fill_window(number):
-                break
-            with loader.loading_beside():
-                plan = planner.plan(number)
+    with _Loader(planner, sliced(batches, slicing, keep)) as loader, _Writers(planner) as writers:
+
+        def given(plan: BatchPlan) -> BatchPlan:
             slices = loader.leave_window()
-            yield plan if slices is None else plan.with_samples(slices if training else slices.whole)
+            return plan if slices is None else plan.with_samples(slices if training else slices.whole)
+
+        number = 0
+        try:
+            while loader.fill_window(number):
+                with loader.loading_beside():
+                    writers.plan(number)
+                yield from map(given, writers.ready())
+                number += 1
+        except Exception:
+            yield from map(given, writers.rest())  # they are sound
+            raise
+        yield from map(given, writers.rest())
     yield planner.closing_plan()
 
 
@@ -50,11 +58,11 @@ def measure_segment(planner: Planner, batches: Iterable[Bags], slicing: Slicing 
     """Assign slots as `plan_segment` does, without writing plans: the planner then knows how many it takes."""
     planner.start_segment(training=True, first_step=0)
     with _Loader(planner, sliced(batches, slicing, None)) as loader:
-        for number in count():
-            if not loader.fill_window(number):
-                break
+        number = 0
+        while loader.fill_window(number):
             planner.decide(number)
             loader.leave_window()
+            number += 1
     planner.closing_plan()
 
 
@@ -101,7 +109,7 @@ class _Loader:
                 wait([self._beside])
 
     def leave_window(self) -> BatchSlices | None:
-        """Slices of the oldest batch of the window, which is planned."""
+        """Slices of the oldest batch whose plan is not given yet."""
         return self._in_window.popleft()
 
     def _next(self) -> tuple[Bags, list[int] | None] | None:
@@ -114,3 +122,48 @@ class _Loader:
         if slices is None or slices.samples is None:
             return rows, None
         return slices.arranged(rows), slices.bounds
+
+
+class _Writers:
+    """Has plans written: where the planner has writers, by threads while it decides on later batches."""
+
+    def __init__(self, planner: Planner) -> None:
+        self._planner = planner
+        self._ready: deque[BatchPlan] = deque()
+        self._coming: deque[Future[BatchPlan]] = deque()
+        self._threads = ThreadPoolExecutor(max(1, writers_of(planner)), "writer")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._threads.shutdown()
+
+    def plan(self, number: int) -> None:
+        """Plan a batch, or begin to, when the plan of so many batches before it is written as there are writers."""
+        if not isinstance(self._planner, DraftingPlanner) or not self._planner.writers:
+            self._ready.append(self._planner.plan(number))
+            return
+        write = self._planner.draft(number)
+        if len(self._coming) == self._planner.writers:
+            self._ready.append(self._oldest())
+        self._coming.append(self._threads.submit(write))
+
+    def ready(self) -> Iterator[BatchPlan]:
+        """The plans that are written and have not been given, in their order."""
+        while self._ready or (self._coming and self._coming[0].done()):
+            yield self._ready.popleft() if self._ready else self._oldest()
+
+    def rest(self) -> Iterator[BatchPlan]:
+        """All plans that have not been given, when they are written."""
+        while self._ready or self._coming:
+            yield self._ready.popleft() if self._ready else self._oldest()
+
+    def _oldest(self) -> BatchPlan:
+        try:
+            return self._coming.popleft().result()
+        except BaseException:
+            self._coming.clear()  # those behind it are of no use without it
+            raise

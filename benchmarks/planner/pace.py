@@ -1,10 +1,11 @@
 """How fast planners plan in the middle of a long segment, one beside the other on the same look-ups."""
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -12,11 +13,12 @@ from bagpipe_hpc.config.schema import LookaheadConfig
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.planning.lookahead.native import NativePlanner
-from bagpipe_hpc.planning.planner import Planner, PlannerSize
+from bagpipe_hpc.planning.planner import DraftingPlanner, Planner, PlannerSize, writers_of
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.tools.report import median
 
 Batches = Sequence[Bags]
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -27,9 +29,10 @@ class Pace:
         elapsed: of elapsed time.
         processor: of processor time, over all threads.
         critical: of the critical path: the processor time of the calling thread where it works alone, and of the
-            slowest thread where all do. Where some threads load a batch while the others plan one, it is the path of
-            those that take longer. So long it takes where every thread has an idle core, but for waking up, and for
-            memory and caches that cores share.
+            slowest thread where all do. Where some threads load a batch while others decide on one, and each of W
+            writers writes a plan, it is the longest of these paths, of which the last one counts 1 / W. One after the
+            other is measured. So long it takes where every thread has an idle core, but for waking up, and for memory
+            and caches that cores share.
     """
 
     elapsed: list[float] = field(default_factory=list)
@@ -77,13 +80,11 @@ class SteadyPlanner:
         self._planner = planner
         self._ring = ring
         self._loaded = 0
-        self._thread = ThreadPoolExecutor(1, "loader")
-        self.critical_s = 0.0
-        """Of the critical path so far."""
+        self._loader = ThreadPoolExecutor(1, "loader")
+        self._writers = ThreadPoolExecutor(max(1, writers_of(planner)), "writer")
         planner.start_segment(training=True, first_step=0)
         for _ in range(planner.window.lookahead):
             self._load()
-            self._loaded += 1
         self.run(self.round_batches)  # until a group is written back
 
     @property
@@ -96,27 +97,52 @@ class SteadyPlanner:
         """Memory and slots of the planner."""
         return self._planner.size()
 
-    def run(self, steps: int, see: Callable[[BatchPlan], None] | None = None) -> None:
-        """Plan so many batches; `see` is shown each plan."""
-        beside = self._planner.loads_beside
+    def run(self, steps: int, see: Callable[[BatchPlan], None] = lambda _: None) -> None:
+        """Plan so many batches, as `plan_segment` does; `see` is shown each plan."""
+        most = writers_of(self._planner)
+        coming: deque[Future[BatchPlan]] = deque()
         for _ in range(steps):
-            start = self._critical_s()
-            loading = self._thread.submit(self._load) if beside else None
-            plan = self._planner.plan(self._loaded - self._planner.window.lookahead)
-            plan_s = self._critical_s() - start
-            self.critical_s += max(plan_s, loading.result()) if loading else plan_s + self._load()
-            self._loaded += 1
-            if see is not None:
-                see(plan)
+            loading = self._loader.submit(self._load) if self._planner.loads_beside else None
+            write = self._draft()
+            if most and len(coming) == most:
+                see(coming.popleft().result())
+            if most:
+                coming.append(self._writers.submit(write))
+            else:
+                see(write())
+            loading.result() if loading else self._load()
+        for written in coming:
+            see(written.result())
 
-    def _load(self) -> float:
-        """Load the next batch. Returns the seconds of the critical path."""
-        start = self._critical_s(loading=self._planner.loads_beside)
+    def critical_s(self, steps: int) -> float:
+        """Plan so many batches, one part of the work after the other. Returns the seconds of the critical path."""
+        beside, writers = self._planner.loads_beside, max(1, writers_of(self._planner))
+        whole_s = 0.0
+        for _ in range(steps):
+            write, decide_s = self._timed(self._draft)
+            _, write_s = self._timed(write)
+            _, load_s = self._timed(self._load, loading=beside)
+            whole_s += max(decide_s, load_s, write_s / writers) if beside else max(decide_s + load_s, write_s / writers)
+        return whole_s
+
+    def _draft(self) -> Callable[[], BatchPlan]:
+        """Decide on the next batch. Returns what gives its plan, which is written where there are no writers."""
+        number = self._loaded - self._planner.window.lookahead
+        if isinstance(self._planner, DraftingPlanner) and self._planner.writers:
+            return self._planner.draft(number)
+        plan = self._planner.plan(number)
+        return lambda: plan
+
+    def _load(self) -> None:
         self._planner.load(self._ring[self._loaded % len(self._ring)])
-        return self._critical_s(loading=self._planner.loads_beside) - start
+        self._loaded += 1
 
-    def _critical_s(self, *, loading: bool = False) -> float:
-        """Of the calling thread so far, with those that help it."""
+    def _timed(self, work: Callable[[], Result], *, loading: bool = False) -> tuple[Result, float]:
+        """What the work gives, and its critical path in seconds: of the calling thread, and of those that help it."""
+        start = self._path_s(loading=loading)
+        return work(), self._path_s(loading=loading) - start
+
+    def _path_s(self, *, loading: bool) -> float:
         if not isinstance(self._planner, NativePlanner):
             return time.thread_time()
         times = self._planner.times(loading=loading)
@@ -128,11 +154,10 @@ class _Clocks(NamedTuple):
 
     elapsed: float
     processor: float
-    critical: float
 
     @classmethod
-    def read(cls, planner: SteadyPlanner) -> "_Clocks":
-        return cls(time.perf_counter(), time.process_time(), planner.critical_s)
+    def read(cls) -> "_Clocks":
+        return cls(time.perf_counter(), time.process_time())
 
 
 def compare_paces(planners: Mapping[str, SteadyPlanner], batch_size: int, steps: int, runs: int) -> dict[str, Pace]:
@@ -148,12 +173,12 @@ def compare_paces(planners: Mapping[str, SteadyPlanner], batch_size: int, steps:
     for _ in range(runs):
         for name, planner in planners.items():
             counted = -(-steps // planner.round_batches) * planner.round_batches
-            start = _Clocks.read(planner)
+            start = _Clocks.read()
             planner.run(counted)
-            end = _Clocks.read(planner)
+            end = _Clocks.read()
             paces[name].elapsed.append(counted * batch_size / (end.elapsed - start.elapsed))
             paces[name].processor.append(counted * batch_size / (end.processor - start.processor))
-            paces[name].critical.append(counted * batch_size / (end.critical - start.critical))
+            paces[name].critical.append(counted * batch_size / planner.critical_s(counted))
     return paces
 
 

@@ -61,8 +61,9 @@ class KernelsConfig:
     trainers' x86 CPUs, measured before the first step, and torch elsewhere. The run's `config.toml` says which it was.
     A model of your own that computes its layers itself takes `auto` or `torch`."""
     planner_threads: int = 0
-    """Threads of the oracle's native planner, which share out tables and rows; 0 takes one for each 200,000 look-ups of
-    a batch, but not more than there are cores that it may use, and 16 at most."""
+    """Threads of the oracle's native planner, which share out the work; 0 takes one for each 200,000 look-ups of a
+    batch, where rows have one home 1 + T / 128 times as many, but not more than there are cores that it may use, and
+    32 at most."""
     planner_state: str = "auto"
     """Rows that the native planner keeps: `dense` all, `sparse` those in the window, `auto` what cannot take more."""
     row_threads: int = 0

@@ -1,12 +1,13 @@
 // C interface of the native planner; bagpipe_hpc/kernels/native_planner.py is its only user.
 //
-// One thread at a time may use a planner, but for `load`, which may run while a batch is planned (planner/planner.h). After
-// a failure it can only be destroyed.
+// One thread at a time may use a planner, but for `load`, and for `measure_plan` and `write_plan` of batches before the one
+// that is decided, which may run meanwhile (planner/planner.h). After a failure it can only be destroyed.
 
 #include <cstdint>
 #include <exception>
 #include <mutex>
 #include <new>
+#include <shared_mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -64,7 +65,7 @@ BAGPIPE_EXPORT std::int64_t bagpipe_planner_create(const std::int64_t* settings,
       list.push_back({table[0], table[1], table[2] != 0, verify != 0});
     }
     const bagpipe::PlannerSettings all = {settings[0], settings[1], settings[2], settings[3],
-                                           settings[4], settings[5], settings[6]};
+                                           settings[4], settings[5], settings[6], settings[7]};
     std::vector<std::size_t> of_features(feature_tables, feature_tables + features);
     if (grid_columns != 0) {
       *planner = new bagpipe::HomePlanner(all, list, std::move(of_features), static_cast<std::size_t>(grid_columns));
@@ -88,42 +89,49 @@ BAGPIPE_EXPORT std::int64_t bagpipe_planner_load(Planner* planner, const std::in
   return guarded(failure, [&] { planner->load({rows, look_ups, offsets, samples, features, slices}); });
 }
 
-// `free_group`: the group whose slots are free, and then the one whose slots were taken back last.
+// `free_group`: the group whose slots are free, and then the one whose slots were taken back last. `write_group`: that the
+// plan writes back, or -1 if none is written. `number`: of the batch that is decided.
 BAGPIPE_EXPORT std::int64_t bagpipe_planner_decide(Planner* planner, std::int64_t* free_group,
                                                    std::int64_t latest_group, std::int64_t retiring_group,
-                                                   Failure* failure) {
+                                                   std::int64_t write_group, std::uint32_t* number, Failure* failure) {
   return guarded(failure, [&] {
-    const std::lock_guard lock(planner->in_place);
-    *free_group = planner->decide(*free_group, latest_group, retiring_group);
+    const std::shared_lock lock(planner->in_place);
+    const bagpipe::Decided decided = planner->decide(*free_group, latest_group, retiring_group, write_group);
+    *number = decided.number;
+    *free_group = decided.free_group;
   });
 }
 
-// `lengths`: those of the shared part's arrays, then of each trainer's; `counts` [2]: unique and fetched rows.
-BAGPIPE_EXPORT void bagpipe_planner_measure_plan(Planner* planner, std::int64_t is_closing, std::int64_t write_group,
-                                                 std::int64_t* lengths, std::int64_t* counts) {
-  const std::lock_guard lock(planner->in_place);
-  if (is_closing != 0) {
-    planner->measure_closing_plan(write_group, lengths);
-    counts[0] = counts[1] = 0;
-  } else {
-    planner->measure_plan(write_group, lengths);
-    counts[0] = planner->unique_rows();
-    counts[1] = planner->fetched_rows();
-  }
+// `number`: as `decide` gave it. `lengths`: those of the shared part's arrays, then of each trainer's; `counts` [2]: unique
+// and fetched rows.
+BAGPIPE_EXPORT std::int64_t bagpipe_planner_measure_plan(Planner* planner, std::uint32_t number, std::int64_t* lengths,
+                                                         std::int64_t* counts, Failure* failure) {
+  return guarded(failure, [&] {
+    const std::shared_lock lock(planner->in_place);
+    planner->measure_plan(number, lengths);
+    counts[0] = planner->unique_rows(number);
+    counts[1] = planner->fetched_rows(number);
+  });
 }
 
 // `arrays`: as their lengths; `step`: training step that updates the rows, 0 for none.
-BAGPIPE_EXPORT std::int64_t bagpipe_planner_write_plan(Planner* planner, std::int64_t is_closing,
-                                                       const void* const* arrays, std::int64_t step, Failure* failure) {
+BAGPIPE_EXPORT std::int64_t bagpipe_planner_write_plan(Planner* planner, std::uint32_t number, const void* const* arrays,
+                                                       std::int64_t step, Failure* failure) {
   return guarded(failure, [&] {
-    const std::lock_guard lock(planner->in_place);
-    if (is_closing != 0) {
-      planner->write_closing_plan(arrays);
-      return;
-    }
-    planner->write_plan(arrays);
-    if (step != 0) planner->count_update(step);
+    const std::shared_lock lock(planner->in_place);
+    planner->write_plan(number, arrays);
+    if (step != 0) planner->count_update(number, step);
   });
+}
+
+// The same for a plan that only writes back.
+BAGPIPE_EXPORT std::int64_t bagpipe_planner_measure_closing_plan(Planner* planner, std::int64_t write_group,
+                                                                 std::int64_t* lengths, Failure* failure) {
+  return guarded(failure, [&] { planner->measure_closing_plan(write_group, lengths); });
+}
+BAGPIPE_EXPORT std::int64_t bagpipe_planner_write_closing_plan(Planner* planner, const void* const* arrays,
+                                                               Failure* failure) {
+  return guarded(failure, [&] { planner->write_closing_plan(arrays); });
 }
 
 BAGPIPE_EXPORT void bagpipe_planner_free_slots(Planner* planner, std::int64_t group) {
@@ -138,7 +146,8 @@ BAGPIPE_EXPORT void bagpipe_planner_sizes(const Planner* planner, std::int64_t* 
   sizes[3] = planner->private_peak();
 }
 
-// `times` [4]: of its threads so far, of those that only load or of the others; the members of TeamTimes in their order.
+// `times` [4]: of its threads so far, of those that only load or of those that decide; the members of TeamTimes in their
+// order.
 BAGPIPE_EXPORT void bagpipe_planner_times(const Planner* planner, std::int64_t is_loading, std::int64_t* times) {
   const bagpipe::TeamTimes found = is_loading != 0 ? planner->loading_times() : planner->times();
   times[0] = found.rounds;

@@ -1,7 +1,7 @@
 """The planner in C++: the same plans as the rules in NumPy, byte for byte, several times as fast."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,13 +40,15 @@ class NativePlanner:
         threads: threads that share out the work.
         loading_threads: how many of them load a batch while the others plan one, fewer than all of them; with 0, all do
             the one and then the other.
+        writers: how many of them write plans, each its own, while the others decide on later batches
+            (`DraftingPlanner`), where rows have homes and are not verified; with 0, those that decide write.
         verify: put the expected version of every row into the plans (`debug.verify_rows`).
         homes: each row has one home, and trainers exchange rows over this grid; of the shared slots each of two areas
             for copies has half. Left out: rows are replicated.
 
     Raises:
         ValueError: the tables' first rows do not ascend, or a feature has none of them: native code would take other
-            memory for theirs.
+            memory for theirs. Or there are writers where a plan needs to know of the one before it.
     """
 
     def __init__(
@@ -61,14 +63,18 @@ class NativePlanner:
         sparse: NDArray[np.bool_] | None = None,
         threads: int = 1,
         loading_threads: int = 0,
+        writers: int = 0,
         verify: bool = False,
         homes: Grid | None = None,
     ) -> None:
         table_rows = np.diff(table_offsets)
         if table_offsets[0] < 0 or (table_rows < 0).any():
             raise ValueError(f"table_offsets {table_offsets.tolist()}: must be 0 or more, and ascend")
+        if writers and (verify or not homes):
+            raise ValueError("writers: only where rows have homes, and without verify, plans are written side by side")
         self.window = window
         self.loads_beside = loading_threads > 0
+        self.writers = writers
         self._trainers = trainers
         self._table_offsets = table_offsets
         self._with_homes = homes is not None
@@ -92,6 +98,7 @@ class NativePlanner:
             verify=verify,
             grid_columns=homes.columns if homes else 0,
             loading_threads=loading_threads,
+            writers=writers,
         )
         self._training = True
         self._first_step = 0
@@ -129,43 +136,62 @@ class NativePlanner:
 
     def decide(self, number: int) -> None:
         """Give slots to what the oldest batch of the window fetches, and take it out of the window."""
+        self._decide(number, None)
+
+    def _decide(self, number: int, write_group: int | None) -> tuple[int, int]:
+        """The same, where a plan is to be written that writes back groups up to `write_group`.
+
+        Returns:
+            By what the batch is told apart; its samples.
+        """
         try:
-            self._prefetch_after = self._core.decide(
+            decision = self._core.decide(
                 max(self._prefetch_after, self.window.group_before_prefetch(number)),
                 self.window.latest_before_prefetch(number),
                 self.window.group_that_retires(number),
+                write_group,
             )
         except SlotsUsedUpError as error:
             shared, private = self._capacities
             if error.pool == 0:
                 raise slots_used_up("shared", shared, error.needed) from error
             raise slots_used_up(f"private (trainer {error.pool - 1})", private, error.needed) from error
-        self._decided_samples = self._samples.popleft()
+        self._prefetch_after = decision.free_group
+        return decision.number, self._samples.popleft()
 
     def plan(self, number: int) -> BatchPlan:
         """Decide on the oldest batch of the window, and write the decision down."""
-        self.decide(number)
+        return self.draft(number)()
+
+    def draft(self, number: int) -> Callable[[], BatchPlan]:
+        """As `DraftingPlanner.draft`."""
         retire_group = self.window.group_started_by(number)
-        sizes = self._core.measure_plan(retire_group if self._training else NO_GROUP)
-        plan, addresses = _allocate(
-            sizes,
-            EXCHANGED if self._with_homes else (),
-            batch=number,
-            samples=self._decided_samples,
-            prefetch_after=self._prefetch_after,
-            retire_group=retire_group,
-        )
-        self._core.write_plan(addresses, step=self._first_step + number + 1 if self._training else 0)
-        return plan
+        decided, samples = self._decide(number, retire_group if self._training else NO_GROUP)
+        step = self._first_step + number + 1 if self._training else 0
+        prefetch_after = self._prefetch_after
+
+        def write() -> BatchPlan:
+            plan, addresses = _allocate(
+                self._core.measure_plan(decided),
+                EXCHANGED if self._with_homes else (),
+                batch=number,
+                samples=samples,
+                prefetch_after=prefetch_after,
+                retire_group=retire_group,
+            )
+            self._core.write_plan(decided, addresses, step)
+            return plan
+
+        return write
 
     def closing_plan(self) -> BatchPlan:
         """Retire whatever is left."""
         group = self.window.closing_group(self._loaded_count)
-        sizes = self._core.measure_plan(group if self._training else NO_GROUP, is_closing=True)
+        sizes = self._core.measure_closing_plan(group if self._training else NO_GROUP)
         plan, addresses = _allocate(
             sizes, (), batch=self._loaded_count, samples=0, prefetch_after=NO_GROUP, retire_group=group
         )
-        self._core.write_plan(addresses, is_closing=True)
+        self._core.write_closing_plan(addresses)
         self._core.free_slots(self.window.group_that_retires(self._loaded_count))
         return plan
 
@@ -174,7 +200,7 @@ class NativePlanner:
         return PlannerSize(*self._core.sizes())
 
     def times(self, *, loading: bool = False) -> TeamTimes:
-        """Processor time of its threads so far: of those that only load, or of the others."""
+        """Processor time of its threads so far: of those that only load, or of those that decide."""
         return self._core.times(loading=loading)
 
 

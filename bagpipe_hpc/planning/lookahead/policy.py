@@ -13,23 +13,13 @@ from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels.backend import use_native
 from bagpipe_hpc.planning.lookahead.home_rules import HomePlanner
 from bagpipe_hpc.planning.lookahead.native import NativePlanner
+from bagpipe_hpc.planning.lookahead.planner_threads import ThreadShares, default_threads, share_out
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
 from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.policy import Policy, with_spare
 from bagpipe_hpc.planning.sharing_choice import has_homes
 from bagpipe_hpc.planning.slots import COPY_AREAS, MOST_SLOTS, UNLIMITED, CacheSlots
 from bagpipe_hpc.planning.window import Window
-
-_LOOK_UPS_A_THREAD = 200_000
-"""A thread then works for some 5 ms a batch, and is woken up 14 times at most."""
-_MOST_THREADS = 16
-"""There are few large tables, and each is loaded by one thread."""
-_LEAST_THREADS_BESIDE = 4
-"""With fewer, neither loading nor planning could be shared out evenly."""
-_LOADING_SHARE = 0.5
-"""Of the work on a batch, with few trainers."""
-_TRAINERS_AS_COSTLY = 128
-"""With so many, all else takes twice as long where rows have one home."""
 
 _DENSE_BYTES = 8
 """State of a row in an array over all rows of its table."""
@@ -113,6 +103,7 @@ class LookaheadPolicy(Policy):
                 verify=facts.verify,
                 feature_tables=facts.feature_tables,
             )
+        threads = self.threads
         return NativePlanner(
             facts.table_offsets,
             facts.trainers,
@@ -121,8 +112,9 @@ class LookaheadPolicy(Policy):
             private_capacity,
             feature_tables=facts.feature_tables,
             sparse=self.sparse_tables(window),
-            threads=self.threads,
-            loading_threads=self.loading_threads,
+            threads=threads.threads,
+            loading_threads=threads.loading,
+            writers=threads.writers,
             verify=facts.verify,
             homes=facts.grid if facts.sharing == "home" else None,
         )
@@ -133,19 +125,14 @@ class LookaheadPolicy(Policy):
         return partial(HomePlanner, grid=self.facts.grid) if self.facts.sharing == "home" else LookaheadPlanner
 
     @property
-    def threads(self) -> int:
-        """Threads of the native planner: fewer look-ups would not make up for waking another one."""
-        wanted = int(self.facts.batch_look_ups.sum()) // _LOOK_UPS_A_THREAD
+    def threads(self) -> ThreadShares:
+        """Threads of the native planner."""
+        facts = self.facts
+        has_homes = facts.sharing == "home"
+        trainers = facts.trainers if has_homes else 0
         cores = len(os.sched_getaffinity(0))
-        return self.facts.kernels.planner_threads or max(1, min(wanted, cores, _MOST_THREADS))
-
-    @property
-    def loading_threads(self) -> int:
-        """How many of them load a batch while the others plan one; 0: all do the one and then the other."""
-        if self.threads < _LEAST_THREADS_BESIDE:
-            return 0
-        trainers = self.facts.trainers if self.facts.sharing == "home" else 0
-        return max(1, round(self.threads * _LOADING_SHARE / (1 + trainers / _TRAINERS_AS_COSTLY)))
+        threads = facts.kernels.planner_threads or default_threads(int(facts.batch_look_ups.sum()), trainers, cores)
+        return share_out(threads, trainers, writes_apart=has_homes and not facts.verify)
 
     def least_bytes(self, window: Window, most_batches: int) -> int:
         """Memory that a planner takes for sure: arrays over whole tables, and the look-ups of a full window.

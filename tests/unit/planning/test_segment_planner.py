@@ -1,7 +1,8 @@
 """Moving a window over a segment: what is loaded when, and what beside planning."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,6 +15,13 @@ from bagpipe_hpc.planning.segment_planner import measure_segment, plan_segment
 from bagpipe_hpc.planning.window import Window
 
 BATCHES = [Bags.one_hot(np.asarray([[number]])) for number in range(6)]
+
+
+def plan_of(number: int) -> BatchPlan:
+    """A plan that says nothing but its batch."""
+    lengths = dict.fromkeys(SharedPlan.ARRAYS, 0)
+    integers = dict.fromkeys(("samples", "prefetch_after", "retire_group", "unique_rows", "fetched_rows"), 0)
+    return BatchPlan(SharedPlan.allocate(lengths, batch=number, **integers), ())
 
 
 class Noting:
@@ -49,14 +57,88 @@ class Noting:
         return self.closing_plan()
 
     def closing_plan(self) -> BatchPlan:
-        lengths = dict.fromkeys(SharedPlan.ARRAYS, 0)
-        integers = dict.fromkeys(
-            ("batch", "samples", "prefetch_after", "retire_group", "unique_rows", "fetched_rows"), 0
-        )
-        return BatchPlan(SharedPlan.allocate(lengths, **integers), ())
+        return plan_of(len(self.planned))
 
     def size(self) -> PlannerSize:
         return PlannerSize(0, 0, 0, 0)
+
+
+class Drafting(Noting):
+    """Has writers. Each waits until so many batches are decided behind its own, as far as there are."""
+
+    def __init__(self, writers: int, behind: int, *, wrong: int = -1, unwritable: int = -1) -> None:
+        super().__init__(loads_beside=False, wrong=wrong)
+        self.writers = writers
+        self.written: list[int] = []
+        self._behind = behind
+        self._unwritable = unwritable
+        self._changed = threading.Condition()
+
+    def draft(self, number: int) -> Callable[[], BatchPlan]:
+        with self._changed:
+            assert set(range(number - self.writers)) <= set(self.written)
+            self.planned.append(number)
+            self._changed.notify_all()
+        return partial(self._write, number)
+
+    def wait_for_writers(self) -> None:
+        """Until all plans are written whose batches are decided."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.written) == len(self.planned), timeout=60)
+
+    def _write(self, number: int) -> BatchPlan:
+        with self._changed:
+            assert set(range(number - self.writers + 1)) <= set(self.written)
+            awaited = min(number + self._behind, len(BATCHES) - 1)
+            assert self._changed.wait_for(lambda: awaited in self.planned, timeout=60)
+            if number == self._unwritable:
+                raise MemoryError(f"plan {number}")
+            self.written.append(number)
+            self._changed.notify_all()
+        return plan_of(number)
+
+
+@pytest.mark.parametrize(("writers", "behind"), [(1, 0), (1, 1), (3, 0), (3, 1), (3, 3)])
+def test_plans_are_written_while_later_batches_are_decided(writers: int, behind: int) -> None:
+    """As many of them as there are writers, and they are given in their order."""
+    plans = [plan.shared.batch for plan in plan_segment(Drafting(writers, behind), BATCHES)]
+    assert plans == list(range(len(BATCHES) + 1))
+
+
+@pytest.mark.parametrize("writers", [1, 3])
+def test_plans_are_given_when_they_are_written(writers: int) -> None:
+    """Where batches are read slowly, nobody waits for all writers to have something to do."""
+    planner = Drafting(writers, behind=0)
+
+    def read_slowly() -> Iterator[Bags]:
+        for batch in BATCHES:
+            planner.wait_for_writers()
+            yield batch
+
+    given = 0
+    for plan in plan_segment(planner, read_slowly()):
+        given += 1
+        assert plan.shared.batch == given - 1
+        assert len(planner.planned) - given <= 1
+    assert given == len(BATCHES) + 1
+
+
+@pytest.mark.parametrize(
+    ("faults", "error", "plans"),
+    [({"wrong": 5, "behind": 0}, "batch 5", 3), ({"unwritable": 2, "behind": 0}, "plan 2", 2)],
+)
+def test_plans_before_what_goes_wrong_are_given_and_none_behind_it(
+    faults: dict[str, int], error: str, plans: int
+) -> None:
+    """A batch that cannot be loaded, or a plan that cannot be written, while others before and behind it are."""
+    given = []
+    found = ""
+    try:
+        for plan in plan_segment(Drafting(3, **faults), BATCHES):
+            given.append(plan.shared.batch)  # noqa: PERF401
+    except (DataError, MemoryError) as raised:
+        found = str(raised)
+    assert (given, found) == (list(range(plans)), error)
 
 
 @pytest.mark.parametrize("loads_beside", [False, True])

@@ -42,7 +42,6 @@ struct PairCounts {
   std::int32_t needed[2] = {};  // kNow, kLater: when the gradients are summed
   std::int32_t copies[2] = {};  // kNext, kRest
   std::int32_t following = 0;   // copies that come for the next batch after this one's update
-
 };
 
 // Of a home.
@@ -50,7 +49,6 @@ struct HomeCounts {
   std::int32_t fetched = 0;
   std::int32_t solo = 0;         // rows that it alone uses
   std::int32_t summed[2] = {};  // the others: kNow, kLater
-
 };
 
 // Adds a count to a place, which it returns as it was: where the counted rows begin.
@@ -70,6 +68,8 @@ struct BatchCounts {
   std::size_t trainers() const { return homes.size(); }
   PairCounts& of(std::size_t user, std::size_t home) { return pairs[user * homes.size() + home]; }
   const PairCounts& of(std::size_t user, std::size_t home) const { return pairs[user * homes.size() + home]; }
+
+  std::size_t bytes() const { return pairs.size() * sizeof(PairCounts) + homes.size() * sizeof(HomeCounts); }
 
   void clear() {
     std::fill(pairs.begin(), pairs.end(), PairCounts{});
@@ -241,6 +241,7 @@ class BatchStarts {
   explicit BatchStarts(std::size_t trainers) : trainers_(trainers), pairs_(trainers * trainers) {}
 
   const PairStarts& of(std::size_t user, std::size_t home) const { return pairs_[user * trainers_ + home]; }
+  std::size_t bytes() const { return pairs_.size() * sizeof(PairStarts); }
 
   // What a trainer uses, and what it is home of: all trainers have other numbers, so threads share them out.
 

@@ -54,7 +54,7 @@ struct HomeOutput {
 class alignas(kLineBytes) HomeTable {
  public:
   HomeTable(const TableSettings& settings, const PlannerSettings& all)
-      : rows(settings, all.batches()), has_lookahead_(all.lookahead > 1) {}
+      : rows(settings, all.batches()), has_lookahead_(all.lookahead > 1), lists_(all.drafts()) {}
 
   TableRows<AllUsers> rows;
 
@@ -80,21 +80,27 @@ class alignas(kLineBytes) HomeTable {
   // Decide on a batch, in five parts: begin, which rows are fetched and dead, homes of popular rows, homes of the others,
   // slots.
 
-  void begin(std::uint32_t number) {
+  // `knows_next`: whether the batch behind it is loaded.
+  void begin(std::uint32_t number, bool knows_next) {
     const BatchPairs& pairs = rows.users.of(number);
-    fetched_.make_room(pairs.rows);
-    dead_.make_room(pairs.rows);
-    solo_.make_room(pairs.rows);
-    exchanged_.make_room(pairs.rows);
-    pair_positions_.make_room(pairs.count());
-    positions_.make_room(pairs.meetings);
-    if (rows.knows_versions()) versions_.make_room(pairs.rows);
+    Lists& own = lists(number);
+    own.fetched.make_room(pairs.rows);
+    own.dead.make_room(pairs.rows);
+    own.solo.make_room(pairs.rows);
+    own.exchanged.make_room(pairs.rows);
+    own.pair_positions.make_room(pairs.count());
+    own.positions.make_room(pairs.meetings);
+    if (rows.knows_versions()) own.versions.make_room(pairs.rows);
+    if (!knows_next) return;
+    const BatchPairs& next = rows.users.of(number + 1);
+    own.copied_rows.make_room(next.rows);
+    own.copies.make_room(next.count());
   }
 
   void find(std::uint32_t number, Span& span) {
     const RowUses uses = rows.uses(number);
-    std::uint32_t* const fetched = fetched_.data() + span.first;
-    std::uint32_t* const dead = dead_.data() + span.first;
+    std::uint32_t* const fetched = lists(number).fetched.data() + span.first;
+    std::uint32_t* const dead = lists(number).dead.data() + span.first;
     std::int64_t fetched_count = 0, dead_count = 0;
     for (std::int64_t i = span.first; i < span.end; ++i) {
       // Whether a row is on these lists is as good as random: a branch would often be guessed wrong.
@@ -109,7 +115,7 @@ class alignas(kLineBytes) HomeTable {
   // Lists popular rows that are fetched. In the middle of a segment there are hardly any, so the branch is guessed well.
   void find_popular(std::uint32_t number, Span& span) {
     const BatchPairs& pairs = rows.users.of(number);
-    const std::uint32_t* const fetched = fetched_.data() + span.first;
+    const std::uint32_t* const fetched = lists(number).fetched.data() + span.first;
     for (std::int64_t k = 0; k < span.fetched; ++k) {
       if (pairs.of_row(fetched[k]) >= kPopularUsers) span.popular.push_back(fetched[k]);
     }
@@ -135,7 +141,7 @@ class alignas(kLineBytes) HomeTable {
                     BatchCounts& counts) {
     const RowUses uses = rows.uses(number);
     const BatchPairs& pairs = rows.users.of(number);
-    const std::uint32_t* const fetched = fetched_.data() + span.first;
+    const std::uint32_t* const fetched = lists(number).fetched.data() + span.first;
     for (std::int64_t k = 0, turn = number_of_first; k < span.fetched; ++k) {
       const std::uint32_t i = fetched[k], first = pairs.first(i), users = pairs.ends[i] - first;
       const bool is_popular = users >= kPopularUsers;
@@ -146,7 +152,7 @@ class alignas(kLineBytes) HomeTable {
       ++counts.homes[home].fetched;
     }
     separate_solo(number, span);
-    const std::uint32_t* const solo = solo_.data() + span.first;
+    const std::uint32_t* const solo = lists(number).solo.data() + span.first;
     for (std::int64_t k = 0; k < span.solo; ++k) ++counts.homes[uses.trainers[solo[k]]].solo;
     each_exchanged(number, span, is_training, [&](const Row& row) {
       ++counts.homes[row.home].summed[row.needed];
@@ -163,8 +169,8 @@ class alignas(kLineBytes) HomeTable {
   void assign(std::uint32_t number, const Span& span, const std::vector<Grant>& grants, std::int32_t first_private_slot,
               Counters<std::int64_t>& taken, RetiredRows& retired, std::int64_t place) {
     const RowUses uses = rows.uses(number);
-    const std::uint32_t* const fetched = fetched_.data() + span.first;
-    const std::uint32_t* const dead = dead_.data() + span.first;
+    const std::uint32_t* const fetched = lists(number).fetched.data() + span.first;
+    const std::uint32_t* const dead = lists(number).dead.data() + span.first;
     for (std::int64_t k = 0; k < span.fetched; ++k) {
       const std::uint16_t home = uses.trainers[fetched[k]];
       uses.slots[fetched[k]] = grants[home][taken[home]++] + first_private_slot;
@@ -186,26 +192,18 @@ class alignas(kLineBytes) HomeTable {
     }
   }
 
-  // Two parts: begin, then for each span of the rows of the batch behind the decided one.
-
-  void begin_following(std::uint32_t number) {
-    const BatchPairs& pairs = rows.users.of(number);
-    copied_rows_.make_room(pairs.rows);
-    copies_.make_room(pairs.count());
-  }
-
-  // Lists and counts the copies that come for a batch after the update of the one before. Looks at no later uses, which may
-  // be linked meanwhile.
+  // Lists and counts the copies that come for the batch behind a decided one after the update of that, of a span of its
+  // rows. Looks at no later uses, which may be linked meanwhile.
   void count_following(std::uint32_t number, Span& span, BatchCounts& counts) {
-    const RowUses uses = rows.uses(number);
-    const BatchPairs& pairs = rows.users.of(number);
-    std::uint32_t* const copied = copied_rows_.data() + span.first;
+    const RowUses uses = rows.uses(number + 1);
+    const BatchPairs& pairs = rows.users.of(number + 1);
+    std::uint32_t* const copied = lists(number).copied_rows.data() + span.first;
     std::int64_t count = 0;
     for (std::int64_t i = span.first; i < span.end; ++i) {
       copied[count] = static_cast<std::uint32_t>(i);
       count += pairs.is_copied[i];
     }
-    Copy* const first_copy = copies_.data() + pairs.first(span.first);
+    Copy* const first_copy = lists(number).copies.data() + pairs.first(span.first);
     Copy* copy = first_copy;
     for (std::int64_t k = 0; k < count; ++k) {
       const std::uint16_t home = uses.trainers[copied[k]];
@@ -222,33 +220,34 @@ class alignas(kLineBytes) HomeTable {
 
   void find_versions(std::uint32_t number) {
     const RowUses uses = rows.uses(number);
-    for (std::int64_t i = 0; i < uses.count; ++i) versions_[i] = rows.version(uses.rows[i]);
+    for (std::int64_t i = 0; i < uses.count; ++i) lists(number).versions[i] = rows.version(uses.rows[i]);
   }
 
   // `counts` is what lies before the span's rows, and then before those of the next span.
   void write(std::uint32_t number, const Span& span, bool is_training, const BatchStarts& starts, BatchCounts& counts,
              const std::vector<HomeOutput>& outputs) {
     const RowUses uses = rows.uses(number);
-    const std::uint32_t* const fetched = fetched_.data() + span.first;
+    const std::uint32_t* const fetched = lists(number).fetched.data() + span.first;
     for (std::int64_t k = 0; k < span.fetched; ++k) {
       const std::uint16_t home = uses.trainers[fetched[k]];
       const std::int32_t place = counts.homes[home].fetched++;
       outputs[home].to.own.fetch_rows[place] = uses.rows[fetched[k]];
       outputs[home].to.own.fetch_slots[place] = uses.slots[fetched[k]];
     }
-    const std::uint32_t* const solo = solo_.data() + span.first;
+    const std::uint32_t* const solo = lists(number).solo.data() + span.first;
     const BatchPairs& pairs = rows.users.of(number);
+    std::int32_t* const pair_positions = lists(number).pair_positions.data();
     for (std::int64_t k = 0; k < span.solo; ++k) {
       const std::uint32_t i = solo[k];
       const HomeOutput& home = outputs[uses.trainers[i]];
       const std::int32_t place = counts.homes[uses.trainers[i]].solo++, position = home.not_solo + place;
       home.to.own.private_slots[place] = uses.slots[i];
-      pair_positions_[pairs.first(i)] = position;
-      write_version(home, position, uses.rows[i], i);
+      pair_positions[pairs.first(i)] = position;
+      write_version(number, home, position, uses.rows[i], i);
     }
     each_exchanged(number, span, is_training, [&](const Row& row) {
       const HomeOutput& home = outputs[row.home];
-      std::int32_t* position = pair_positions_.data() + row.first_pair;
+      std::int32_t* position = pair_positions + row.first_pair;
       std::int32_t sum = 0;
       if (is_training) {
         sum = counts.homes[row.home].summed[row.needed]++;
@@ -268,7 +267,7 @@ class alignas(kLineBytes) HomeTable {
           if (row.copied == kRest) home.to.sent_slots[start.sent[kRest] + copy] = row.slot;
         }
         if (is_training) home.to.sum_places[start.sums[row.needed] + gradient] = sum;
-        write_version(slice, *position, uses.rows[row.index], row.index);
+        write_version(number, slice, *position, uses.rows[row.index], row.index);
       }
     });
   }
@@ -276,7 +275,7 @@ class alignas(kLineBytes) HomeTable {
   // The slots of which copies are sent for a batch after the update of the one before.
   void write_following(std::uint32_t number, const Span& span, const BatchStarts& starts, BatchCounts& counts,
                        const std::vector<HomeOutput>& outputs) {
-    const Copy* const first = copies_.data() + rows.users.of(number).first(span.first);
+    const Copy* const first = lists(number).copies.data() + rows.users.of(number + 1).first(span.first);
     for (const Copy* copy = first; copy != first + span.copied; ++copy) {
       const std::int32_t place =
           starts.of(copy->user, copy->home).sent[kNext] + counts.of(copy->user, copy->home).following++;
@@ -286,17 +285,20 @@ class alignas(kLineBytes) HomeTable {
 
   void find_positions(std::uint32_t number, std::size_t part, std::size_t parts) {
     const BatchPairs& pairs = rows.users.of(number);
+    const std::int32_t* const pair_positions = lists(number).pair_positions.data();
+    std::int32_t* const positions = lists(number).positions.data();
     const std::int64_t end = share_start(pairs.meetings, part + 1, parts);
     for (std::int64_t meeting = share_start(pairs.meetings, part, parts); meeting < end; ++meeting) {
-      positions_[meeting] = pair_positions_[pairs.places[meeting]];
+      positions[meeting] = pair_positions[pairs.places[meeting]];
     }
   }
   // In its trainer's slice, of each meeting: so of each index of a look-up.
-  const std::int32_t* positions() const { return positions_.data(); }
+  const std::int32_t* positions(std::uint32_t number) const { return lists_[number % lists_.size()].positions.data(); }
 
   std::size_t window_bytes() const {
-    return rows.window_bytes() + fetched_.bytes() + dead_.bytes() + solo_.bytes() + exchanged_.bytes() +
-           pair_positions_.bytes() + positions_.bytes() + versions_.bytes() + copied_rows_.bytes() + copies_.bytes();
+    std::size_t bytes = rows.window_bytes();
+    for (const Lists& lists : lists_) bytes += lists.bytes();
+    return bytes;
   }
 
  private:
@@ -319,11 +321,36 @@ class alignas(kLineBytes) HomeTable {
     std::uint16_t home;
   };
 
+  // Of a batch that is decided, until its plan is written.
+  struct Lists {
+    // Which rows are fetched and dead, which their home alone uses and which are exchanged, from the first row of each
+    // span; versions of its rows, and positions of its pairs and meetings.
+    Buffer<std::uint32_t> fetched;
+    Buffer<std::uint32_t> dead;
+    Buffer<std::uint32_t> solo;
+    Buffer<std::uint32_t> exchanged;
+    Buffer<std::int32_t> versions;
+    Buffer<std::int32_t> pair_positions;
+    Buffer<std::int32_t> positions;
+    // Of the batch behind it: which rows the decided one uses too, and the copies of them that are sent, from the first
+    // row and pair of each span.
+    Buffer<std::uint32_t> copied_rows;
+    Buffer<Copy> copies;
+
+    std::size_t bytes() const {
+      return fetched.bytes() + dead.bytes() + solo.bytes() + exchanged.bytes() + versions.bytes() +
+             pair_positions.bytes() + positions.bytes() + copied_rows.bytes() + copies.bytes();
+    }
+  };
+
+  Lists& lists(std::uint32_t number) { return lists_[number % lists_.size()]; }
+
   // Lists the rows of a span that their home alone uses, and the others. Without branches, as in `find`.
   void separate_solo(std::uint32_t number, Span& span) {
     const RowUses uses = rows.uses(number);
     const BatchPairs& pairs = rows.users.of(number);
-    std::uint32_t *const solo = solo_.data() + span.first, *const exchanged = exchanged_.data() + span.first;
+    std::uint32_t* const solo = lists(number).solo.data() + span.first;
+    std::uint32_t* const exchanged = lists(number).exchanged.data() + span.first;
     std::int64_t solo_count = 0;
     std::uint32_t first = pairs.first(span.first);
     for (std::int64_t i = span.first; i < span.end; ++i) {
@@ -340,7 +367,7 @@ class alignas(kLineBytes) HomeTable {
   void each_exchanged(std::uint32_t number, const Span& span, bool is_training, const Work& work) {
     const RowUses uses = rows.uses(number);
     const BatchPairs& pairs = rows.users.of(number);
-    const std::uint32_t* const exchanged = exchanged_.data() + span.first;
+    const std::uint32_t* const exchanged = lists(number).exchanged.data() + span.first;
     const std::uint16_t* const users = pairs.users.data();
     for (std::int64_t k = 0; k < span.end - span.first - span.solo; ++k) {
       const std::int64_t i = exchanged[k];
@@ -352,26 +379,15 @@ class alignas(kLineBytes) HomeTable {
     }
   }
 
-  void write_version(const HomeOutput& slice, std::int32_t position, std::int64_t row, std::int64_t index) const {
+  void write_version(std::uint32_t number, const HomeOutput& slice, std::int32_t position, std::int64_t row,
+                     std::int64_t index) {
     if (!rows.knows_versions()) return;
     slice.to.own.rows[position] = row;
-    slice.to.own.versions[position] = versions_[index];
+    slice.to.own.versions[position] = lists(number).versions[index];
   }
 
   bool has_lookahead_;
-  // Of the batch that is decided: which rows are fetched and dead, from the first row of each span; the versions of its
-  // rows, and the positions of its pairs and meetings.
-  Buffer<std::uint32_t> fetched_;
-  Buffer<std::uint32_t> dead_;
-  Buffer<std::uint32_t> solo_;
-  Buffer<std::uint32_t> exchanged_;
-  Buffer<std::int32_t> versions_;
-  Buffer<std::int32_t> pair_positions_;
-  Buffer<std::int32_t> positions_;
-  // Of the batch behind it: which rows the decided one uses too, and the copies of them that are sent, from the first row
-  // and pair of each span.
-  Buffer<std::uint32_t> copied_rows_;
-  Buffer<Copy> copies_;
+  std::vector<Lists> lists_;  // each decided batch's at its number modulo their number
 };
 
 }  // namespace bagpipe

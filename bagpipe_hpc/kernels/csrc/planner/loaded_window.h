@@ -6,8 +6,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <mutex>
+#include <shared_mutex>
 #include <optional>
 #include <stdexcept>
 #include <type_traits>
@@ -22,11 +24,11 @@
 
 namespace bagpipe {
 
-// A `Table` has TableRows `rows`, and the positions of the decided batch's indices, `positions()`.
+// A `Table` has TableRows `rows`, and the positions of a batch's indices, `positions(number)`.
 //
-// One thread may load a batch while another one works on the decided batch, and the one behind it in its window. So what
-// a load changes is its own (of `tables_` what TableRows loads with, and the memory of the new batch), or links from
-// batches behind the decided one.
+// One thread may load a batch while others work on the decided batch, on the one behind it, and on those before it whose
+// plans are written. So what a load changes is its own (of `tables_` what TableRows loads with, and the memory of the new
+// batch), or links from batches behind the decided one.
 template <class Table>
 class LoadedWindow {
  public:
@@ -38,8 +40,9 @@ class LoadedWindow {
         batches_(static_cast<std::size_t>(settings.batches())),
         feature_tables_(std::move(feature_tables)),
         takes_any_features_(feature_tables_.empty()),
-        team_(static_cast<std::size_t>(settings.threads - settings.loading_threads)) {
+        team_(settings.deciding_threads()) {
     if (settings.loading_threads > 0) own_loaders_.emplace(static_cast<std::size_t>(settings.loading_threads));
+    for (std::int64_t writer = 0; writer < settings.writers; ++writer) own_writers_.emplace_back(std::size_t{1});
     lists_ = std::vector<ListedLookUps>(loaders().size());
     for (const TableSettings& table : tables) {
       tables_.emplace_back(table, settings);
@@ -50,20 +53,21 @@ class LoadedWindow {
 
   std::vector<Table>& tables() { return tables_; }
   std::size_t workers() const { return team_.size(); }
-  const TeamTimes& times() const { return team_.times(); }
+  TeamTimes times() const { return team_.times(); }
   TeamTimes loading_times() const { return own_loaders_ ? own_loaders_->times() : TeamTimes{}; }
-  // Runs work(worker) in every worker.
+  // Runs work(worker) in every worker of those that decide.
   template <class Work>
   void run(const Work& work) {
     team_.run(work);
   }
-  // Runs work(i) for each i below `count`; a worker takes those that lie side by side.
+  // Runs work(i) for each i below `count`; a worker of those that decide takes those that lie side by side.
   template <class Work>
   void each(std::size_t count, const Work& work) {
-    team_.run([&](std::size_t worker) {
-      const std::size_t end = share_start(count, worker + 1, team_.size());
-      for (std::size_t i = share_start(count, worker, team_.size()); i < end; ++i) work(i);
-    });
+    team_.each(count, work);
+  }
+  // Who writes the plan of a batch: the thread that calls, or all that decide.
+  WorkerTeam& writers(std::uint32_t number) {
+    return own_writers_.empty() ? team_ : own_writers_[number % own_writers_.size()];
   }
   // Runs work(table) for all tables, which workers share out by the rows of the decided batch.
   template <class Work>
@@ -87,35 +91,35 @@ class LoadedWindow {
   }
 
   // Takes the next batch into the window. After a WrongBatch the planner is of no use. `in_place` as in Planner.
-  void load(const BatchRows& batch, std::mutex& in_place) {
+  void load(const BatchRows& look_ups, std::shared_mutex& in_place) {
     if (loaded_ == std::numeric_limits<std::uint32_t>::max()) throw std::overflow_error("batches are numbered in 32 bits");
-    if (takes_any_features_ && feature_tables_.size() != static_cast<std::size_t>(batch.features)) {
+    if (takes_any_features_ && feature_tables_.size() != static_cast<std::size_t>(look_ups.features)) {
       const std::lock_guard lock(in_place);
-      feature_tables_.assign(static_cast<std::size_t>(batch.features), 0);
+      feature_tables_.assign(static_cast<std::size_t>(look_ups.features), 0);
       give_features_to_tables();
     }
     const std::uint32_t number = loaded_ + 1;
-    LoadedBatch& loaded = loaded_batch(number);
-    loaded.open(batch, trainers_, look_ups_);
+    LoadedBatch& loaded = batch(number);
+    loaded.open(look_ups, trainers_, look_ups_);
     std::int64_t most_rows = 0;
     for (Table& table : tables_) most_rows = std::max(most_rows, table.rows.expect(look_ups_));
-    loaded.make_room(batch, most_rows);
+    loaded.make_room(look_ups, most_rows);
     WorkerTeam& team = loaders();
     // A look-up costs little, a new row much more: it is the one that misses the caches; the batch before says how many
     // there are.
     const std::vector<Share> shares =
         share_out(team.size(), [&](Table& table) { return table.rows.look_ups() + 8 * table.rows.unique_rows(number - 1); });
-    const bool is_turned = !batch.is_ragged() && can_turn_;
+    const bool is_turned = !look_ups.is_ragged() && can_turn_;
     if (is_turned) {
-      turned_.make_room(batch);
-      team.run([&](std::size_t worker) { turn_share(worker, team.size(), batch); });
+      turned_.make_room(look_ups);
+      team.run([&](std::size_t worker) { turn_share(worker, team.size(), look_ups); });
     }
     std::vector<std::uint8_t> is_sound(team.size());
     team.run([&](std::size_t worker) {
       const Share& share = shares[worker];
       open_share(number, share, in_place);
-      is_sound[worker] = loaded.is_wide ? load_share<std::uint32_t>(loaded, worker, share, batch, is_turned)
-                                        : load_share<std::uint16_t>(loaded, worker, share, batch, is_turned);
+      is_sound[worker] = loaded.is_wide ? load_share<std::uint32_t>(loaded, worker, share, look_ups, is_turned)
+                                        : load_share<std::uint16_t>(loaded, worker, share, look_ups, is_turned);
     });
     if (std::find(is_sound.begin(), is_sound.end(), 0) != is_sound.end()) throw WrongBatch();
     team.run([&](std::size_t worker) {
@@ -124,12 +128,13 @@ class LoadedWindow {
     loaded_ = number;
   }
 
-  const LoadedBatch& decided_batch() { return loaded_batch(decided_); }
+  LoadedBatch& batch(std::uint32_t number) { return batches_[number % batches_.size()]; }
 
-  // Writes a worker's share of the positions of the decided batch's look-ups, of each trainer's slice to where it wants
-  // them.
-  void write_positions(std::size_t worker, const std::vector<PositionsOutput>& positions) {
-    decided_batch().is_wide ? write_share<std::uint32_t>(worker, positions) : write_share<std::uint16_t>(worker, positions);
+  // Writes a part, of so many, of the positions of a batch's look-ups, of each trainer's slice to where it wants them.
+  void write_positions(std::uint32_t number, std::size_t part, std::size_t parts,
+                       const std::vector<PositionsOutput>& positions) {
+    batch(number).is_wide ? write_part<std::uint32_t>(number, part, parts, positions)
+                          : write_part<std::uint16_t>(number, part, parts, positions);
   }
 
   std::size_t state_bytes() const {
@@ -148,8 +153,6 @@ class LoadedWindow {
   using Share = std::vector<Table*>;
 
   static constexpr std::int64_t kRowsOfCacheLine = 8;
-
-  LoadedBatch& loaded_batch(std::uint32_t number) { return batches_[number % batches_.size()]; }
 
   WorkerTeam& loaders() { return own_loaders_ ? *own_loaders_ : team_; }
 
@@ -189,7 +192,7 @@ class LoadedWindow {
                  share_start(batch.samples, worker + 1, workers));
   }
 
-  void open_share(std::uint32_t number, const Share& share, std::mutex& in_place) {
+  void open_share(std::uint32_t number, const Share& share, std::shared_mutex& in_place) {
     const std::uint32_t oldest = before(number, static_cast<std::uint32_t>(batches_.size()) - 1);
     for (Table* table : share) {
       if (number - first_ >= lookahead_) table->rows.forget_dead(number - lookahead_);
@@ -264,33 +267,37 @@ class LoadedWindow {
     for (std::int64_t i = first_sample * batch.features; i < end; i += kRowsOfCacheLine) __builtin_prefetch(batch.rows + i);
   }
 
-  // Each worker translates every so-manieth block, also where the slices of two trainers meet in it.
+  // A part is every so-manieth block, also where the slices of two trainers meet in it.
 
   template <class Index>
-  void write_share(std::size_t worker, const std::vector<PositionsOutput>& positions) {
-    if (loaded_batch(decided_).is_ragged) {
-      write_ragged_positions<Index>(worker, positions);
+  void write_part(std::uint32_t number, std::size_t part, std::size_t parts,
+                  const std::vector<PositionsOutput>& positions) {
+    std::vector<const std::int32_t*> of_tables;
+    for (const Table& table : tables_) of_tables.push_back(table.positions(number));
+    if (batch(number).is_ragged) {
+      write_ragged_positions<Index>(batch(number), part, parts, of_tables, positions);
     } else {
-      write_one_hot_positions<Index>(worker, positions);
+      write_one_hot_positions<Index>(batch(number), part, parts, of_tables, positions);
     }
   }
 
   template <class Index>
-  void write_one_hot_positions(std::size_t worker, const std::vector<PositionsOutput>& positions) {
-    const LoadedBatch& batch = loaded_batch(decided_);
-    const auto step = static_cast<std::int64_t>(team_.size()) * kBlockSamples;
+  void write_one_hot_positions(const LoadedBatch& batch, std::size_t part, std::size_t parts,
+                               const std::vector<const std::int32_t*>& of_tables,
+                               const std::vector<PositionsOutput>& positions) {
+    const auto step = static_cast<std::int64_t>(parts) * kBlockSamples;
     std::size_t trainer = 0;
-    for (std::int64_t block = static_cast<std::int64_t>(worker) * kBlockSamples; block < batch.samples; block += step) {
+    for (std::int64_t block = static_cast<std::int64_t>(part) * kBlockSamples; block < batch.samples; block += step) {
       const std::int64_t end = std::min(block + kBlockSamples, batch.samples);
       for (std::int64_t first = block; first < end;) {
         while (batch.slices[trainer + 1] <= first) ++trainer;
         const std::int64_t last = std::min(end, batch.slices[trainer + 1]);
         const std::int64_t place = (first - batch.slices[trainer]) * batch.features;
         with_width(positions[trainer], [&](auto* const to) {
-          for (const Table& table : tables_) {
-            for (const std::int64_t feature : table.rows.features) {
+          for (std::size_t table = 0; table < tables_.size(); ++table) {
+            for (const std::int64_t feature : tables_[table].rows.features) {
               const Index* indices = batch.template indices<Index>(block, feature) + (first - block);
-              translate(indices, last - first, table.positions(), to + place + feature, batch.features);
+              translate(indices, last - first, of_tables[table], to + place + feature, batch.features);
             }
           }
         });
@@ -317,13 +324,14 @@ class LoadedWindow {
   }
 
   template <class Index>
-  void write_ragged_positions(std::size_t worker, const std::vector<PositionsOutput>& positions) {
-    const LoadedBatch& batch = loaded_batch(decided_);
+  void write_ragged_positions(const LoadedBatch& batch, std::size_t part, std::size_t parts,
+                              const std::vector<const std::int32_t*>& of_tables,
+                              const std::vector<PositionsOutput>& positions) {
     const Index* const indices = batch.template indices<Index>();
     std::vector<const std::int32_t*> of_features;
-    for (const std::size_t table : feature_tables_) of_features.push_back(tables_[table].positions());
+    for (const std::size_t table : feature_tables_) of_features.push_back(of_tables[table]);
     std::size_t trainer = 0;
-    for (std::size_t block = worker; block + 1 < batch.blocks.size(); block += team_.size()) {
+    for (std::size_t block = part; block + 1 < batch.blocks.size(); block += parts) {
       std::int64_t bag = batch.blocks[block] * batch.features;
       std::int64_t place = bag == 0 ? 0 : batch.bag_ends()[bag - 1];
       for (std::int64_t sample = batch.blocks[block]; sample < batch.blocks[block + 1]; ++sample) {
@@ -356,6 +364,7 @@ class LoadedWindow {
   std::vector<Share> shares_;                // each worker's tables of the decided batch
   WorkerTeam team_;
   std::optional<WorkerTeam> own_loaders_;
+  std::deque<WorkerTeam> own_writers_;  // of one thread; each batch's at its number modulo their number
 };
 
 }  // namespace bagpipe

@@ -1,6 +1,7 @@
 // The look-ahead rules for rows that are replicated: the parts of `TableWindow` put together, slots, retirement.
 //
-// Gives the plans of planning/lookahead/rules.py, byte for byte, whatever the number of threads.
+// Gives the plans of planning/lookahead/rules.py, byte for byte, whatever the number of threads. A batch is decided on when
+// the plan before it is written.
 #pragma once
 
 #include <algorithm>
@@ -37,7 +38,8 @@ class LookaheadPlanner final : public Planner {
 
   void load(const BatchRows& batch) override { window_.load(batch, in_place); }
 
-  std::int64_t decide(std::int64_t free_group, std::int64_t latest_group, std::int64_t retiring_group) override {
+  Decided decide(std::int64_t free_group, std::int64_t latest_group, std::int64_t retiring_group,
+                 std::int64_t write_group) override {
     free_slots(free_group);
     window_.decide_next();
     const std::uint32_t number = window_.decided();
@@ -62,17 +64,18 @@ class LookaheadPlanner final : public Planner {
     window_.each_table([&](TableWindow& table) { table.assign(number, grants, first_private_slot, retired); });
     window_.run([&](std::size_t worker) { retirement_.count_owners(retired, worker); });
     retirement_.close(retired);
-    return free_group;
+    due_ = retirement_.take_due(write_group);
+    return {number, free_group};
   }
 
-  void measure_plan(std::int64_t write_group, std::int64_t* lengths) override {
+  void measure_plan(std::uint32_t number, std::int64_t* lengths) override {
     auto& shared = *reinterpret_cast<SharedLengths*>(lengths);
     auto* const trainers = reinterpret_cast<TrainerLengths*>(&shared + 1);
     const std::int64_t now = total_.on_list(kNow), later = total_.on_list(kLater), fetched = total_.fetched(kSharedPool);
     const std::int64_t verified = verify_ ? now + later : 0;
     shared = {now, later, fetched, fetched, verified, verified};
-    const LoadedBatch& batch = window_.decided_batch();
-    const std::vector<std::int64_t> written = retirement_.measure(write_group);
+    const LoadedBatch& batch = window_.batch(number);
+    const std::vector<std::int64_t> written = retirement_.measure(due_);
     for (std::size_t trainer = 0; trainer < trainers_; ++trainer) {
       const std::int64_t own = total_.on_list(kFirstPrivate + trainer), own_fetched = total_.fetched(1 + trainer);
       const std::int64_t look_ups = batch.slice_starts[trainer + 1] - batch.slice_starts[trainer];
@@ -83,7 +86,7 @@ class LookaheadPlanner final : public Planner {
     }
   }
 
-  void write_plan(const void* const* arrays) override {
+  void write_plan(std::uint32_t number, const void* const* arrays) override {
     const auto& shared = *reinterpret_cast<const SharedArrays*>(arrays);
     const auto* const trainers = reinterpret_cast<const TrainerArrays*>(&shared + 1);
     const std::int64_t now = total_.on_list(kNow), shared_rows = now + total_.on_list(kLater);
@@ -102,12 +105,11 @@ class LookaheadPlanner final : public Planner {
       positions.push_back({own.positions, PositionsOutput::are_narrow(shared_rows + own_rows)});
       write_backs.push_back({own.write_back_rows, own.write_back_slots});
     }
-    window_.each_table([&](TableWindow& table) { table.write_lists(window_.decided(), lists, fetches, starts); });
+    window_.each_table([&](TableWindow& table) { table.write_lists(number, lists, fetches, starts); });
     window_.run([&](std::size_t worker) {
-      window_.write_positions(worker, positions);
-      retirement_.write(worker, write_backs);
+      window_.write_positions(number, worker, window_.workers(), positions);
+      retirement_.write(worker, due_, write_backs);
     });
-    retirement_.close_write();
   }
 
   void measure_closing_plan(std::int64_t write_group, std::int64_t* lengths) override {
@@ -115,21 +117,21 @@ class LookaheadPlanner final : public Planner {
   }
   void write_closing_plan(const void* const* arrays) override { retirement_.write_closing_plan(arrays); }
 
-  void count_update(std::int64_t step) override {
+  void count_update(std::uint32_t number, std::int64_t step) override {
     if (!verify_) return;
-    for (TableWindow& table : window_.tables()) table.rows.count_update(window_.decided(), static_cast<std::int32_t>(step));
+    for (TableWindow& table : window_.tables()) table.rows.count_update(number, static_cast<std::int32_t>(step));
   }
 
   void free_slots(std::int64_t group) override {
     retirement_.free_slots(group, pools_, [&](const auto& work) { window_.run(work); });
   }
 
-  std::int64_t unique_rows() override {
+  std::int64_t unique_rows(std::uint32_t) override {
     std::int64_t rows = 0;
     for (std::size_t list = 0; list < kFirstPrivate + trainers_; ++list) rows += total_.on_list(list);
     return rows;
   }
-  std::int64_t fetched_rows() override {
+  std::int64_t fetched_rows(std::uint32_t) override {
     std::int64_t rows = 0;
     for (std::size_t pool = 0; pool < pools_.size(); ++pool) rows += total_.fetched(pool);
     return rows;
@@ -142,7 +144,7 @@ class LookaheadPlanner final : public Planner {
     for (const SlotPool& pool : pools_) bytes += pool.bytes();
     return bytes;
   }
-  const TeamTimes& times() const override { return window_.times(); }
+  TeamTimes times() const override { return window_.times(); }
   TeamTimes loading_times() const override { return window_.loading_times(); }
 
  private:
@@ -161,6 +163,7 @@ class LookaheadPlanner final : public Planner {
   Tally total_;                  // of the decided batch
   std::vector<SlotPool> pools_;  // as in Tally
   Retirement retirement_;
+  DueRows due_;  // which the plan of the decided batch writes back
 };
 
 }  // namespace bagpipe

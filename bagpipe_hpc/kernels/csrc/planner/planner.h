@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <shared_mutex>
 #include <stdexcept>
 
 #include "batch_look_ups.h"
@@ -19,9 +20,20 @@ struct PlannerSettings {
   std::int64_t first_private_slot;
   std::int64_t threads;
   std::int64_t loading_threads;  // that load a batch while the others plan one; 0: all do the one, then the other
+  std::int64_t writers;  // threads that write plans, each its own, while the others decide on later batches; 0: all do both
 
-  // Kept at once: those of the window of the batch that is planned, and the one behind it where it is loaded meanwhile.
-  std::int64_t batches() const { return lookahead + (loading_threads > 0 ? 1 : 0); }
+  std::size_t deciding_threads() const { return static_cast<std::size_t>(threads - loading_threads - writers); }
+  // Plans that are written at once, while one more batch is decided on.
+  std::size_t drafts() const { return static_cast<std::size_t>(writers) + 1; }
+  // Kept at once: those of the window of the batch that is decided, the one behind it where it is loaded meanwhile, and
+  // those whose plans are written.
+  std::int64_t batches() const { return lookahead + (loading_threads > 0 ? 1 : 0) + writers; }
+};
+
+// A batch that is decided.
+struct Decided {
+  std::uint32_t number;     // of the batch
+  std::int64_t free_group;  // whose slots were taken back last
 };
 
 // More slots are needed than there are.
@@ -32,40 +44,44 @@ struct SlotsUsedUp : std::runtime_error {
   std::int64_t needed;
 };
 
-// While one thread plans a batch, another one may load the batch that comes first behind its window: it is none of the
-// batch's business, so that the plan is the same.
+// While one thread decides on a batch, another one may load the batch that comes first behind its window, and others may
+// write down the plans of those before it, as many as there are `writers`: neither is the batch's business, so that the
+// plans are the same.
 class Planner {
  public:
+  static constexpr std::int64_t kNotWritten = -1;
+
   virtual ~Planner() = default;
 
-  // Held by whoever plans: until then batches stay where they are in memory.
-  std::mutex in_place;
+  // Shared by whoever plans: until then batches stay where they are in memory.
+  std::shared_mutex in_place;
 
   // What an earlier segment loaded is out of the window.
   virtual void start_segment(bool is_training) = 0;
   // Takes the next batch into the window. After a WrongBatch the planner is of no use.
   virtual void load(const BatchRows& batch) = 0;
   // Takes the slots of groups up to `free_group` back, and those of later groups up to `latest_group` as far as slots
-  // are lacking; then decides on the oldest batch that is not decided, whose dead rows leave with `retiring_group`.
-  // Returns the group whose slots were taken back last, `free_group` at least.
-  virtual std::int64_t decide(std::int64_t free_group, std::int64_t latest_group, std::int64_t retiring_group) = 0;
+  // are lacking; then decides on the oldest batch that is not decided, whose dead rows leave with `retiring_group`, and
+  // whose plan writes back groups up to `write_group`: 0 for none, or kNotWritten if no plan is written.
+  virtual Decided decide(std::int64_t free_group, std::int64_t latest_group, std::int64_t retiring_group,
+                         std::int64_t write_group) = 0;
   // Takes the slots of groups up to `group` back.
   virtual void free_slots(std::int64_t group) = 0;
 
-  // Lengths of the arrays of the decided batch's plan, which writes back groups up to `write_group`: 0 for none. Those of
-  // the shared part, then of each trainer's, in the order of the fields in batch_plan.py.
-  virtual void measure_plan(std::int64_t write_group, std::int64_t* lengths) = 0;
-  // The same for a plan that only writes back.
+  // Lengths of the arrays of the plan of decided batch `number`. Those of the shared part, then of each trainer's, in the
+  // order of the fields in batch_plan.py.
+  virtual void measure_plan(std::uint32_t number, std::int64_t* lengths) = 0;
+  // The same for a plan that only writes back, when no plan is left to be written.
   virtual void measure_closing_plan(std::int64_t write_group, std::int64_t* lengths) = 0;
-  // Fills the arrays of the plan that was measured last, in the order of their lengths.
-  virtual void write_plan(const void* const* arrays) = 0;
+  // Fills the arrays of the plan that was measured, in the order of their lengths.
+  virtual void write_plan(std::uint32_t number, const void* const* arrays) = 0;
   virtual void write_closing_plan(const void* const* arrays) = 0;
-  // Notes that training step `step` updates the rows of the decided batch.
-  virtual void count_update(std::int64_t step) = 0;
+  // Notes that training step `step` updates the rows of a decided batch.
+  virtual void count_update(std::uint32_t number, std::int64_t step) = 0;
 
-  // Of the decided batch.
-  virtual std::int64_t unique_rows() = 0;
-  virtual std::int64_t fetched_rows() = 0;
+  // Of a decided batch whose plan is not written yet.
+  virtual std::int64_t unique_rows(std::uint32_t number) = 0;
+  virtual std::int64_t fetched_rows(std::uint32_t number) = 0;
 
   // The most slots in use at once: shared ones, and private ones of the trainer with the most.
   virtual std::int64_t shared_peak() const = 0;
@@ -73,8 +89,8 @@ class Planner {
   virtual std::size_t state_bytes() const = 0;
   // The most that ever grew with the window: its batches, the retired rows whose slots are not free yet, free slots.
   virtual std::size_t window_bytes() const = 0;
-  // Of the threads that plan, and of those that only load.
-  virtual const TeamTimes& times() const = 0;
+  // Of the threads that decide, and write where no others do; of those that only load.
+  virtual TeamTimes times() const = 0;
   virtual TeamTimes loading_times() const = 0;
 };
 

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "buffer.h"
@@ -84,6 +86,9 @@ struct WriteBackOutput {
   std::int32_t* slots;
 };
 
+// Rows that a plan writes back, of one batch after the other.
+using DueRows = std::vector<std::shared_ptr<const RetiredRows>>;
+
 class Retirement {
  public:
   // `parts`: into so many the rows of a batch are divided.
@@ -94,7 +99,7 @@ class Retirement {
 
   // Room for so many rows of a batch, which leave with `group`.
   RetiredRows& start(std::int64_t group, std::int64_t dead) {
-    RetiredRows& retired = retired_.emplace_back();
+    RetiredRows& retired = *retired_.emplace_back(std::make_shared<RetiredRows>());
     retired.start(group, dead, parts_, trainers_);
     return retired;
   }
@@ -107,8 +112,8 @@ class Retirement {
   }
 
   // Whether slots of groups up to `latest` are not free yet.
-  bool has(std::int64_t latest) const { return !retired_.empty() && retired_.front().group <= latest; }
-  std::int64_t oldest_group() const { return retired_.front().group; }
+  bool has(std::int64_t latest) const { return !retired_.empty() && retired_.front()->group <= latest; }
+  std::int64_t oldest_group() const { return retired_.front()->group; }
 
   // Takes the slots of groups up to `group` back. Pools: the shared one, then each trainer's. run(work) calls work(part)
   // for all parts.
@@ -117,15 +122,15 @@ class Retirement {
     if (!has(group)) return;
     std::vector<std::int64_t> counts(pools.size());
     std::size_t freed = 0;  // batches
-    for (; freed < retired_.size() && retired_[freed].group <= group; ++freed) {
-      for (std::size_t part = 0; part < parts_; ++part) retired_[freed].slots_of.add(part, counts);
+    for (; freed < retired_.size() && retired_[freed]->group <= group; ++freed) {
+      for (std::size_t part = 0; part < parts_; ++part) retired_[freed]->slots_of.add(part, counts);
     }
     Counters<std::int32_t*> starts;
     for (std::size_t pool = 0; pool < pools.size(); ++pool) starts.push_back(pools[pool].take_back(counts[pool]));
     run([&](std::size_t part) {
       Counters<std::int32_t*> to = starts;
       for (std::size_t number = 0; number < freed; ++number) {
-        const RetiredRows& retired = retired_[number];
+        const RetiredRows& retired = *retired_[number];
         for (std::size_t before = 0; before < part; ++before) retired.slots_of.add(before, to);
         for (std::int64_t i = retired.first(part); i < retired.first(part + 1); ++i) {
           const std::size_t pool = retired.pool(i, first_private_slot_);
@@ -136,44 +141,49 @@ class Retirement {
     });
     for (; freed > 0; --freed) {
       if (written_ > 0) --written_;
-      bytes_ -= retired_.front().bytes();
+      bytes_ -= retired_.front()->bytes();
       retired_.pop_front();
     }
   }
 
-  // How many rows each trainer writes back with groups up to `group`.
-  std::vector<std::int64_t> measure(std::int64_t group) {
+  // Those of groups up to `group` that no plan has written back: the next one does. They may be written when their slots
+  // are free, too.
+  DueRows take_due(std::int64_t group) {
+    DueRows due;
+    for (; written_ < retired_.size() && retired_[written_]->group <= group; ++written_) due.push_back(retired_[written_]);
+    return due;
+  }
+
+  // How many of them each trainer writes back.
+  std::vector<std::int64_t> measure(const DueRows& due) const {
     std::vector<std::int64_t> counts(trainers_);
-    due_ = written_;
-    for (; due_ < retired_.size() && retired_[due_].group <= group; ++due_) {
-      for (std::size_t part = 0; part < parts_; ++part) retired_[due_].written_by.add(part, counts);
+    for (const auto& retired : due) {
+      for (std::size_t part = 0; part < parts_; ++part) retired->written_by.add(part, counts);
     }
     return counts;
   }
 
-  // Writes those that were measured last, of each batch's rows those of a part.
-  void write(std::size_t part, const std::vector<WriteBackOutput>& outputs) const {
+  // Writes a part of each batch's.
+  void write(std::size_t part, const DueRows& due, const std::vector<WriteBackOutput>& outputs) const {
     Counters<std::int64_t> written(trainers_);
-    for (std::size_t number = written_; number < due_; ++number) {
-      const RetiredRows& retired = retired_[number];
-      for (std::size_t before = 0; before < part; ++before) retired.written_by.add(before, written);
-      for (std::int64_t i = retired.first(part); i < retired.first(part + 1); ++i) {
-        const std::uint16_t writer = retired.writers[i];
+    for (const auto& retired : due) {
+      for (std::size_t before = 0; before < part; ++before) retired->written_by.add(before, written);
+      for (std::int64_t i = retired->first(part); i < retired->first(part + 1); ++i) {
+        const std::uint16_t writer = retired->writers[i];
         const std::int64_t place = written[writer]++;
-        outputs[writer].rows[place] = retired.rows[i];
-        outputs[writer].slots[place] = retired.slots[i];
+        outputs[writer].rows[place] = retired->rows[i];
+        outputs[writer].slots[place] = retired->slots[i];
       }
-      for (std::size_t behind = part + 1; behind < parts_; ++behind) retired.written_by.add(behind, written);
+      for (std::size_t behind = part + 1; behind < parts_; ++behind) retired->written_by.add(behind, written);
     }
   }
-  // All parts are written.
-  void close_write() { written_ = due_; }
 
   // A plan that does nothing else.
   void measure_closing_plan(std::int64_t group, std::int64_t* lengths) {
     auto& shared = *reinterpret_cast<SharedLengths*>(lengths);
     auto* const trainers = reinterpret_cast<TrainerLengths*>(&shared + 1);
-    const std::vector<std::int64_t> counts = measure(group);
+    last_due_ = take_due(group);
+    const std::vector<std::int64_t> counts = measure(last_due_);
     shared = {};
     for (std::size_t trainer = 0; trainer < trainers_; ++trainer) {
       trainers[trainer] = {};
@@ -186,8 +196,8 @@ class Retirement {
     for (std::size_t trainer = 0; trainer < trainers_; ++trainer) {
       outputs.push_back({trainers[trainer].write_back_rows, trainers[trainer].write_back_slots});
     }
-    for (std::size_t part = 0; part < parts_; ++part) write(part, outputs);
-    close_write();
+    for (std::size_t part = 0; part < parts_; ++part) write(part, last_due_, outputs);
+    last_due_.clear();
   }
 
   std::size_t most_bytes() const { return most_bytes_; }
@@ -196,9 +206,9 @@ class Retirement {
   std::size_t trainers_;
   std::size_t parts_;
   std::int32_t first_private_slot_;
-  std::deque<RetiredRows> retired_;  // whose slots are not free yet
-  std::size_t written_ = 0;          // so many of them are written back
-  std::size_t due_ = 0;              // up to this one they are when the plan is written
+  std::deque<std::shared_ptr<RetiredRows>> retired_;  // whose slots are not free yet
+  std::size_t written_ = 0;                           // so many of them a plan writes back
+  DueRows last_due_;                                  // which the closing plan does
   std::size_t bytes_ = 0;
   std::size_t most_bytes_ = 0;
 };

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <shared_mutex>
 #include <optional>
 #include <variant>
 #include <vector>
@@ -58,7 +59,7 @@ class TableRows {
   const TableSettings& settings() const { return settings_; }
 
   // Batches before `oldest` are of no use any more; `in_place` as in UseRing.
-  void begin_load(std::uint32_t number, std::uint32_t oldest, std::mutex& in_place) {
+  void begin_load(std::uint32_t number, std::uint32_t oldest, std::shared_mutex& in_place) {
     uses_.open(number, oldest, most_rows(), in_place);
     std::visit([&](auto& values) { values.reserve(most_rows()); }, last_uses_);
     number_ = number;

@@ -123,7 +123,7 @@ class alignas(kLineBytes) TableWindow {
   }
 
   // The position of each unique row on its list: so of each index of a look-up.
-  const std::int32_t* positions() const { return positions_.data(); }
+  const std::int32_t* positions(std::uint32_t) const { return positions_.data(); }
 
   std::size_t window_bytes() const {
     return rows.window_bytes() + lists_.bytes() + positions_.bytes() + fetched_.bytes() + dead_.bytes();

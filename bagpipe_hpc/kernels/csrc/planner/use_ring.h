@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <shared_mutex>
 #include <utility>
 #include <vector>
 
@@ -48,7 +49,7 @@ class UseRing {
 
   // Makes room for batch `number`, of up to `most` rows. Batches before `oldest` are of no use any more; the others stay
   // where they are unless nobody holds `in_place`.
-  void open(std::uint32_t number, std::uint32_t oldest, std::int64_t most, std::mutex& in_place) {
+  void open(std::uint32_t number, std::uint32_t oldest, std::int64_t most, std::shared_mutex& in_place) {
     most = std::max(most, kLeastRoom);
     std::int64_t first = find_room(number, oldest, most);
     if (first < 0) {

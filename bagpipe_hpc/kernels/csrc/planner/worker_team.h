@@ -78,6 +78,14 @@ class WorkerTeam {
     times_.add_round(spent_);
     if (failure_) std::rethrow_exception(failure_);
   }
+  // Runs work(i) for each i below `count`; a worker takes those that lie side by side.
+  template <class Work>
+  void each(std::size_t count, const Work& work) {
+    run([&](std::size_t worker) {
+      const std::size_t end = share_start(count, worker + 1, size());
+      for (std::size_t i = share_start(count, worker, size()); i < end; ++i) work(i);
+    });
+  }
 
  private:
   void serve(std::size_t worker) {

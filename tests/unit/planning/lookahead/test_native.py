@@ -146,13 +146,21 @@ def assert_same_plans(found: Iterable[BatchPlan], expected: Iterable[BatchPlan])
             assert record.encode().tobytes() == wanted_record.encode().tobytes(), (record, wanted_record)
 
 
-@settings(max_examples=100, deadline=None)
-@given(runs(), st.integers(1, 4), st.data())
-def test_plans_are_the_references(run: Run, threads: int, data: st.DataObject) -> None:
-    """Also where some of the threads load a batch while the others plan one."""
+@st.composite
+def teams(draw: st.DrawFn, run: Run) -> dict[str, int]:
+    """Threads that decide, and perhaps others that load, and others that write plans: settings of a native planner."""
+    loading, deciding = draw(st.integers(0, 2)), draw(st.integers(1, 3))
+    writers = draw(st.integers(0, 3)) if run.with_homes and not run.verify else 0
+    return {"threads": deciding + loading + writers, "loading_threads": loading, "writers": writers}
+
+
+@settings(max_examples=150, deadline=None)
+@given(runs(), st.data())
+def test_plans_are_the_references(run: Run, data: st.DataObject) -> None:
+    """Also where some of the threads load a batch while others decide on one, and others write the plans before it."""
     tables = run.offsets.size - 1
     sparse = np.asarray(data.draw(st.lists(st.booleans(), min_size=tables, max_size=tables)))
-    native = native_planner(run, sparse=sparse, threads=threads, loading_threads=data.draw(st.integers(0, threads - 1)))
+    native = native_planner(run, sparse=sparse, **data.draw(teams(run)))
     sound = reference(run)
     assert_same_plans(plans(native, run), plans(sound, run))
     assert native.size().shared_slots == sound.size().shared_slots

@@ -14,6 +14,7 @@ from bagpipe_hpc.kernels import backend, shared_library
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.planning.lookahead.home_rules import HomePlanner
 from bagpipe_hpc.planning.lookahead.native import NativePlanner
+from bagpipe_hpc.planning.lookahead.planner_threads import share_out
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
 from bagpipe_hpc.planning.policy import RunFacts
@@ -167,23 +168,56 @@ def test_the_least_memory_is_no_more_than_a_planner_takes(
 
 @pytest.mark.parametrize(
     ("samples", "cores", "asked", "threads"),
-    [(64, 4, 0, 1), (65536, 99, 0, 8), (65536, 2, 0, 2), (65536, 1, 0, 1), (1 << 20, 99, 0, 16), (64, 1, 5, 5)],
+    [(64, 4, 0, 1), (65536, 99, 0, 8), (65536, 2, 0, 2), (65536, 1, 0, 1), (1 << 20, 99, 0, 32), (64, 1, 5, 5)],
 )
 def test_threads_follow_from_the_look_ups_of_a_batch_and_the_cores(
     samples: int, cores: int, asked: int, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
-    assert policy(table_offsets([9] * 26), samples, planner_threads=asked).threads == threads
+    assert policy(table_offsets([9] * 26), samples, planner_threads=asked).threads.threads == threads
 
 
 @pytest.mark.parametrize(
-    ("sharing", "trainers", "threads", "loading"),
-    [("replicated", 64, 3, 0), ("replicated", 64, 8, 4), ("home", 2, 8, 4), ("home", 64, 16, 5), ("home", 256, 4, 1)],
+    ("sharing", "trainers", "threads", "expected"),
+    [
+        ("replicated", 64, 3, (3, 0, 0)),
+        ("replicated", 64, 8, (8, 4, 0)),
+        ("home", 2, 3, (3, 0, 0)),
+        ("home", 2, 8, (8, 4, 2)),
+        ("home", 64, 16, (16, 8, 5)),
+        ("home", 256, 4, (4, 1, 2)),
+        ("home", 256, 0, (25, 9, 12)),
+    ],
 )
-def test_some_threads_load_where_there_are_enough(sharing: str, trainers: int, threads: int, loading: int) -> None:
-    """Fewer where many trainers make the rest of the work more."""
-    facts = replace(policy(sharing=sharing, planner_threads=threads).facts, trainers=trainers)
-    assert LookaheadPolicy(NoSettings(), facts).loading_threads == loading
+def test_threads_load_and_write_where_there_are_enough(
+    sharing: str, trainers: int, threads: int, expected: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More of them write where many trainers make plans larger. Plans of replicated rows are written when decided."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(99)))
+    whole = policy(table_offsets([9] * 26), 65536, sharing=sharing, planner_threads=threads)
+    assert LookaheadPolicy(NoSettings(), replace(whole.facts, trainers=trainers)).threads == expected
+
+
+@pytest.mark.parametrize("trainers", [2, 16, 128, 1000])
+@pytest.mark.parametrize("threads", [4, 5, 9, 64])
+def test_somebody_does_each_part_of_the_work(threads: int, trainers: int) -> None:
+    shares = share_out(threads, trainers, writes_apart=True)
+    assert min(shares.loading, shares.writers, threads - shares.loading - shares.writers) >= 1
+    shares = share_out(threads, trainers, writes_apart=False)
+    assert 1 <= shares.loading < threads
+    assert not shares.writers
+
+
+@needs_native
+def test_who_verifies_rows_writes_plans_one_after_the_other() -> None:
+    """Each needs to know the versions that the one before it leaves."""
+    chosen = policy(sharing="home", verify=True, planner_threads=8)
+    assert chosen.threads == (8, 4, 0)
+    planner = chosen.planner(WINDOW)
+    assert isinstance(planner, NativePlanner)
+    assert planner.writers == 0
+    with pytest.raises(ValueError, match="writers: only where rows have homes, and without verify"):
+        NativePlanner(np.asarray([0, 9]), 2, WINDOW, threads=3, writers=1)
 
 
 @needs_native

@@ -1,0 +1,72 @@
+"""How the native planner's threads share out a batch: who loads, who decides, who writes plans. Pure.
+
+A table is loaded by one thread. All that decide share out each piece of their work. A plan is written by one thread,
+while later batches are decided on. So all three go on side by side, each for other batches, and a batch takes as long
+as the slowest of them. The times below are those of batches of 65,536 samples with 26 look-ups
+(benchmarks/notes/2026-11-27-writers-of-plans.md).
+"""
+
+from typing import NamedTuple
+
+_LOOK_UPS_A_THREAD = 200_000
+"""With few trainers. A thread then works for some 5 ms a batch."""
+_TRAINERS_AS_FAST = 128
+"""Where rows have one home, so many trainers more ask for as many threads more: their steps are shorter."""
+_MOST_THREADS = 32
+"""There are few large tables, each of which is loaded by one thread."""
+_MOST_WRITERS = 12
+"""Each keeps a batch more, and some numbers for each pair of trainers."""
+_LEAST_THREADS_BESIDE = 4
+"""With fewer, the work could not be shared out evenly."""
+_LOADING_SHARE = 0.5
+"""Of the threads, where those that decide write as well."""
+_TRAINERS_AS_COSTLY = 128
+"""With so many, all else takes twice as long there where rows have one home."""
+_DECIDING = 0.45
+"""Of deciding on a batch, where loading it takes 1. It takes less of one thread, but is not shared out as well."""
+_WRITING, _TRAINERS_TO_WRITE_FOR = 0.5, 350
+"""Of writing a plan, with few trainers; so many more take 1 besides."""
+
+
+class ThreadShares(NamedTuple):
+    """Threads of a planner.
+
+    Attributes:
+        threads: all of them; those that are not named below decide, and do the rest where nobody else does.
+        loading: load the batch behind the window meanwhile; 0: nobody else does.
+        writers: write plans meanwhile, each its own; 0: nobody else does.
+    """
+
+    threads: int
+    loading: int
+    writers: int
+
+
+def default_threads(look_ups: int, trainers: int, cores: int) -> int:
+    """Threads of a planner whose batches have so many look-ups.
+
+    Args:
+        look_ups: of a batch.
+        trainers: T where rows have one home, else 0.
+        cores: that it may use.
+    """
+    wanted = int(look_ups * (1 + trainers / _TRAINERS_AS_FAST)) // _LOOK_UPS_A_THREAD
+    return max(1, min(wanted, cores, _MOST_THREADS))
+
+
+def share_out(threads: int, trainers: int, *, writes_apart: bool) -> ThreadShares:
+    """Who does what.
+
+    Args:
+        threads: of the planner.
+        trainers: as for `default_threads`.
+        writes_apart: whether plans may be written while later batches are decided.
+    """
+    if threads < _LEAST_THREADS_BESIDE:
+        return ThreadShares(threads, 0, 0)
+    if not writes_apart:
+        return ThreadShares(threads, max(1, round(threads * _LOADING_SHARE / (1 + trainers / _TRAINERS_AS_COSTLY))), 0)
+    writing = _WRITING + trainers / _TRAINERS_TO_WRITE_FOR
+    deciding = max(1, round(threads * _DECIDING / (1 + _DECIDING + writing)))
+    writers = min(_MOST_WRITERS, threads - deciding - round((threads - deciding) / (1 + writing)))
+    return ThreadShares(threads, threads - deciding - writers, writers)
