@@ -1,8 +1,9 @@
 """`metrics.jsonl`: a JSON object a line, in the order in which things happened."""
 
 import json
+import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bagpipe_hpc.storage.atomic_write import atomic_write
 
@@ -10,23 +11,58 @@ METRICS_NAME = "metrics.jsonl"
 SUMMARY_NAME = "summary.json"
 _STEPS = 1 << 63
 """No run has so many."""
+_SHOWN = 5
+"""Of damaged lines."""
+
+log = logging.getLogger(__name__)
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The events of a metrics file, none if it is absent; a last line that was cut off in writing is left out."""
+class Metrics(NamedTuple):
+    """What a metrics file holds.
+
+    Attributes:
+        events: in their order.
+        damaged: numbers of the lines, from 1, that hold none; a last one that was cut off in writing is no damage.
+    """
+
+    events: list[dict[str, Any]]
+    damaged: list[int]
+
+    def tell_damage(self) -> str:
+        """The damaged lines in words; empty if there are none."""
+        if not self.damaged:
+            return ""
+        shown = ", ".join(map(str, self.damaged[:_SHOWN]))
+        rest = f" and {len(self.damaged) - _SHOWN} more" if len(self.damaged) > _SHOWN else ""
+        several = "lines" if len(self.damaged) > 1 else "line"
+        return f"{several} {shown}{rest}: no event of a run, left out"
+
+
+def read_metrics(path: Path) -> Metrics:
+    """What a metrics file holds; nothing if it is absent."""
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        text = path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
-        return []
-    events = []
-    for line in lines:
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(event, dict) and isinstance(event.get("event"), str) and _is_step(event.get("step")):
-            events.append(event)
-    return events
+        return Metrics([], [])
+    found = Metrics([], [])
+    lines = text.split("\n")
+    for number, line in enumerate(lines[:-1], start=1):
+        if (event := _event(line)) is None:
+            found.damaged.append(number)
+        else:
+            found.events.append(event)
+    if (event := _event(lines[-1])) is not None:  # nothing, or a line whose end was not written
+        found.events.append(event)
+    return found
+
+
+def _event(line: str) -> dict[str, Any] | None:
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    is_event = isinstance(event, dict) and isinstance(event.get("event"), str) and _is_step(event.get("step"))
+    return event if is_event else None
 
 
 def _is_step(value: object) -> bool:
@@ -38,9 +74,12 @@ def cut_metrics(path: Path, step: int) -> None:
 
     An evaluation at that step comes after the checkpoint.
     """
+    metrics = read_metrics(path)
+    if damage := metrics.tell_damage():
+        log.warning("%s: %s", path, damage)
     kept = [
         event
-        for event in read_metrics(path)
+        for event in metrics.events
         if event["step"] < step or (event["step"] == step and event["event"] != "evaluation")
     ]
     with atomic_write(path) as partial:

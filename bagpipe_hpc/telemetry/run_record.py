@@ -58,7 +58,7 @@ class RunRecord(Record):
         self._output = output
         self._path = output / METRICS_NAME
         self._total_steps = total_steps
-        earlier = read_metrics(self._path)  # of the run that this one goes on with
+        earlier = read_metrics(self._path).events  # of the run that this one goes on with
         with writing(self._path):
             self._file = self._path.open("a", encoding="utf-8")
         self._start_s = time.monotonic()

@@ -33,7 +33,7 @@ def settings_of(policy: str, optimizer: str, folder: Path, output: Path, *more: 
 
 def steps_of(output: Path) -> list[int]:
     """The steps that a run has told of, one after the other; as many as it says in the end."""
-    steps = [event["step"] for event in read_metrics(output / METRICS_NAME) if event["event"] == "progress"]
+    steps = [event["step"] for event in read_metrics(output / METRICS_NAME).events if event["event"] == "progress"]
     assert json.loads((output / SUMMARY_NAME).read_text())["steps"] == len(steps)
     return steps
 

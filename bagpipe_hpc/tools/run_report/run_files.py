@@ -14,7 +14,7 @@ from bagpipe_hpc.errors import BagpipeError, FileError, read_small
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.run.output_folder import CONFIG_NAME, LOGS_NAME, RESOURCES_NAME
 from bagpipe_hpc.storage.run_lock import DEAD_AFTER_S, LOCK_NAME
-from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME, SUMMARY_NAME, read_metrics
+from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME, SUMMARY_NAME, Metrics, read_metrics
 
 _MOST_JSON_BYTES = 64 << 20
 _MOST_LOG_BYTES = 1 << 20
@@ -117,7 +117,10 @@ def _load(folder: Path, name: str) -> RunFiles:
     summary = _json(folder / SUMMARY_NAME, lacking, "the run has not come to its end: load of servers, cache's size")
     of_ranks = [] if summary.get("servers") == 0 else lacking  # the one rank of a reference writes none
     ranks = _json(folder / RESOURCES_NAME, of_ranks, "times of oracle and servers, memory, processor time").get("ranks")
-    events = read_metrics(folder / METRICS_NAME) if (folder / METRICS_NAME).is_file() else []
+    metrics = read_metrics(folder / METRICS_NAME) if (folder / METRICS_NAME).is_file() else Metrics([], [])
+    events = metrics.events
+    if damage := metrics.tell_damage():
+        lacking.append(f"{METRICS_NAME}: {damage}")
     if not events:
         lacking.append(f"{METRICS_NAME}: has no event yet: all that changes over the run")
     settings = _settings(folder / CONFIG_NAME, lacking)

@@ -308,6 +308,7 @@ def test_pipes_and_steps_that_no_run_has_are_passed_over(tmp_path: Path) -> None
     text = page_of(run).text
     assert "summary.json: cannot be read" in text
     assert "has no event yet" in text
+    assert "metrics.jsonl: lines 1, 2, 3: no event of a run, left out" in text
 
 
 def test_names_command_nothing(tmp_path: Path) -> None:
