@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from bagpipe_hpc.checkpointing.copy_buffer import CopyBuffer
 from bagpipe_hpc.checkpointing.protocol import Due, SavingSettings, next_checkpoint, wait_for_copies
 from bagpipe_hpc.cluster.host_memory import free_bytes
-from bagpipe_hpc.cluster.role_layout import Role
 from bagpipe_hpc.mpi.checkpoint_channel import receive_updated, report_written
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.rows.window import RowWindow
@@ -149,10 +148,7 @@ class ServerCheckpoints:
 
     def _room(self) -> int:
         """Bytes that a copy may take beside those of this host's other servers."""
-        layout, hosts = self._comms.layout, self._comms.hosts
-        own = hosts[self._comms.world.Get_rank()]
-        sharers = [s for s in range(layout.servers) if hosts[layout.world_rank(Role.SERVER, s)] == own]
-        return int(_SHARE_OF_MEMORY * free_bytes() / len(sharers))
+        return int(_SHARE_OF_MEMORY * free_bytes() / len(self._comms.servers_here))
 
     def _copy(
         self, step: int, group: SavedGroup, buffer: CopyBuffer, positions: NDArray[np.int64] | None

@@ -27,7 +27,7 @@ _FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "write_plan": (_INT, (_POINTER, _NUMBER, _POINTER, _INT, _POINTER)),
     "measure_closing_plan": (_INT, (_POINTER, _INT, _POINTER, _POINTER)),
     "write_closing_plan": (_INT, (_POINTER, _POINTER, _POINTER)),
-    "free_slots": (None, (_POINTER, _INT)),
+    "free_slots": (_INT, (_POINTER, _INT, _POINTER)),
     "sizes": (None, (_POINTER, _POINTER)),
     "times": (None, (_POINTER, _INT, _POINTER)),
 }
@@ -117,11 +117,12 @@ def _library() -> ctypes.CDLL:
 class PlannerCore:
     """Handle of a native planner. Calls release the GIL; one thread at a time may make them, but for three.
 
-    While a batch is decided, another thread may `load` the batch that comes first behind its window. And `writers`
-    threads may write the plans of so many batches before it: for each, `measure_plan` and then `write_plan`. The plans
-    are the same.
+    While a batch is decided, another thread may `load` the batch that comes first behind its window. And as many
+    others as `writing_threads` may write the plans of batches before it: for each, `measure_plan` and then
+    `write_plan`. The plans are the same.
 
-    Every method may raise `MemoryError`. After any error the planner is of no use.
+    Every method may raise `MemoryError`. After an error of `load` or `decide` plans of batches that were decided before
+    may still be written; apart from that the planner is of no use after any error.
 
     Args:
         tables: int64 `[tables, 3]`: first row, rows, and 1 to keep only rows in the window or 0 for an array over all.
@@ -134,8 +135,8 @@ class PlannerCore:
         first_private_slot: number of the first of them.
         threads: threads that share out the work.
         loading_threads: how many of them do nothing but load batches, fewer than all; 0: all do everything.
-        writers: how many of them do nothing but write plans, each its own, where rows have homes; 0: those that decide
-            write.
+        writing_threads: how many of them do nothing but write plans, each its own, where rows have homes; 0: those that
+            decide write.
         verify: know the version of each row.
         grid_columns: each row has one home (`planning.lookahead.home_rules`), and rows travel over a grid of trainers
             with so many columns, a divisor of T; 0 if rows are replicated.
@@ -158,7 +159,7 @@ class PlannerCore:
         verify: bool,
         grid_columns: int = 0,
         loading_threads: int = 0,
-        writers: int = 0,
+        writing_threads: int = 0,
     ) -> None:
         self._planner = ctypes.c_void_p()
         failure = _Failure()
@@ -166,7 +167,7 @@ class PlannerCore:
         self._exchanged = len(EXCHANGED) if grid_columns else 0
         tables = np.ascontiguousarray(tables, dtype=np.int64)
         slots = (shared_capacity, private_capacity, first_private_slot)
-        settings = np.asarray([trainers, lookahead, *slots, threads, loading_threads, writers], dtype=np.int64)
+        settings = np.asarray([trainers, lookahead, *slots, threads, loading_threads, writing_threads], dtype=np.int64)
         status = _library().bagpipe_planner_create(
             settings.ctypes.data,
             tables.ctypes.data,
@@ -284,7 +285,8 @@ class PlannerCore:
 
     def free_slots(self, group: int) -> None:
         """Take the slots of groups up to `group` back."""
-        _library().bagpipe_planner_free_slots(self._planner, group)
+        failure = _Failure()
+        _check(_library().bagpipe_planner_free_slots(self._planner, group, ctypes.byref(failure)), failure)
 
     def sizes(self) -> tuple[int, int, int, int]:
         """Bytes of the per-row state and of the window; peaks of the shared and of the greediest private pool."""

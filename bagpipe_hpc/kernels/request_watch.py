@@ -59,7 +59,7 @@ class RequestWatch(Protocol):
             pauses: between looks.
 
         Returns:
-            Whether somebody has rung.
+            Whether somebody has rung since the last look; that is heard now.
         """
 
 

@@ -63,6 +63,13 @@ class Communicators:
     gpu_groups: tuple[int, ...]
     timeout_s: float
 
+    @property
+    def servers_here(self) -> list[int]:
+        """Numbers of the servers on this rank's host."""
+        here = self.hosts[self.world.Get_rank()]
+        servers = range(self.layout.servers)
+        return [server for server in servers if self.hosts[self.layout.world_rank(Role.SERVER, server)] == here]
+
     @classmethod
     def create(cls, placement: Placement, timeout_s: float = _TIMEOUT_S, exchange: str = DIRECT) -> "Communicators":
         """Put the world in the order of a placement, and split it by role. Collective over: all ranks.

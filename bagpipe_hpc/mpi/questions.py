@@ -8,6 +8,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from enum import Enum
 from types import TracebackType
 from typing import Any
 
@@ -21,7 +22,6 @@ from bagpipe_hpc.mpi.time_limit import NETWORK_CURE, TimeLimit
 from bagpipe_hpc.mpi.waiting import wait_for_all, wait_until
 
 _TAG_QUESTION, _TAG_ANSWER = 81, 82
-_PRESENT, _LEAVING = "present", "leaving"
 _LONGEST_PAUSE_S = 2.0
 _QUESTIONS_A_LIMIT = 4
 """At least so many come from each rank within the silence that the first one bears."""
@@ -30,6 +30,13 @@ _SHORTEST_AGAIN_S, _LONGEST_AGAIN_S_A_RANK = 1e-3, 2e-3
 """All ranks together ask the first one again 500 times a second at most."""
 _LOOKS_A_LIMIT = 20
 _EXIT_FAILED = 1
+
+
+class _Sign(Enum):
+    """What a rank tells of itself, which comes back as its own answer."""
+
+    PRESENT = "present"
+    LEAVING = "leaving"
 
 
 class Questions:
@@ -79,7 +86,7 @@ class Questions:
         if self.rank != 0:
             self._ended.set()
             self._thread.join()
-            self.ask(_LEAVING)
+            self.ask(_Sign.LEAVING)
         else:
             self._thread.join()
         with TimeLimit("all ranks to end their questions", self._silence_s):
@@ -132,7 +139,7 @@ class Questions:
 
     def _show_presence(self) -> None:
         while not self._ended.wait(min(_LONGEST_PAUSE_S, self._silence_s / _QUESTIONS_A_LIMIT)):
-            self.ask(_PRESENT)
+            self.ask(_Sign.PRESENT)
 
     def _serve(self) -> None:
         """Answer until all others have left."""
@@ -146,9 +153,9 @@ class Questions:
                 rank, pause_s = status.Get_source(), _SHORTEST_POLL_S
                 question = self._comm.recv(source=rank, tag=_TAG_QUESTION)
                 silent_s[rank] = 0.0
-                if isinstance(question, str):
+                if isinstance(question, _Sign):
                     answer = question
-                    if question == _LEAVING:
+                    if question is _Sign.LEAVING:
                         del silent_s[rank]
                 else:
                     answer = self._answer(rank, question)

@@ -34,7 +34,7 @@ from bagpipe_hpc.plan.slices import slice_bounds
 from bagpipe_hpc.plan.sum_levels import Levels, share_pieces
 
 _TESTS_A_WAKE = 16
-"""As `row_transfer.TESTS_A_WAKE`, but its sleeps grow longer, and the thread has nothing else to do."""
+"""As `mpi.rows.transfer.TESTS_A_WAKE`, but its sleeps grow longer, and the thread has nothing else to do."""
 
 
 class Wait(NamedTuple):

@@ -14,7 +14,7 @@ from bagpipe_hpc.plan.full_batches import Keep
 from bagpipe_hpc.plan.group_look_ups import GroupLookUps
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.plan.slices import Slicing
-from bagpipe_hpc.planning.planner import DraftingPlanner, Planner, PlannerSize, writers_of
+from bagpipe_hpc.planning.planner import DraftingPlanner, Planner, PlannerSize, writing_threads_of
 from bagpipe_hpc.planning.policy import Policy
 from bagpipe_hpc.planning.slots import UNLIMITED, CacheSlots
 from bagpipe_hpc.planning.window import Window
@@ -38,9 +38,9 @@ class GroupedPlanner:
         return all(part.loads_beside for part in self.parts)
 
     @property
-    def writers(self) -> int:
-        """As `DraftingPlanner.writers`: of the group that has the fewest."""
-        return min(map(writers_of, self.parts))
+    def writing_threads(self) -> int:
+        """As `DraftingPlanner.writing_threads`: of the group that has the fewest."""
+        return min(map(writing_threads_of, self.parts))
 
     @property
     def window(self) -> Window:

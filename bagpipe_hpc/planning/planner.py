@@ -78,18 +78,18 @@ class DraftingPlanner(Planner, Protocol):
     """
 
     @property
-    def writers(self) -> int:
-        """How many plans may be written at once, each by a thread, while it decides; 0: none."""
+    def writing_threads(self) -> int:
+        """How many plans may be written at once, each by a thread of its own, while it decides; 0: none."""
 
     def draft(self, number: int) -> Callable[[], BatchPlan]:
         """Decide on the oldest batch of the window.
 
         Returns:
-            What writes the decision down, once. With W writers the plan must be there before that of W batches later is
-            begun, and before W + 1 batches later is decided.
+            What writes the decision down, once. With W writing threads it must have done so before the plan of W
+            batches later is begun, and before the batch behind that is decided.
         """
 
 
-def writers_of(planner: Planner) -> int:
+def writing_threads_of(planner: Planner) -> int:
     """How many plans a planner may have written while it decides on later batches."""
-    return planner.writers if isinstance(planner, DraftingPlanner) else 0
+    return planner.writing_threads if isinstance(planner, DraftingPlanner) else 0

@@ -11,7 +11,7 @@ from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.plan.full_batches import Keep, sliced
 from bagpipe_hpc.plan.slices import BatchSlices, Slicing
-from bagpipe_hpc.planning.planner import DraftingPlanner, Planner, writers_of
+from bagpipe_hpc.planning.planner import DraftingPlanner, Planner, writing_threads_of
 
 
 def plan_segment(
@@ -26,31 +26,37 @@ def plan_segment(
     """Plan a segment: one plan a batch that is trained on, then the closing plan, after which no row is resident.
 
     Args:
-        planner: the rows' state; it is in use until the last plan has been taken, but not while a plan is looked at.
-        batches: global rows of each batch; read `lookahead` batches ahead of the plans, or one more.
+        planner: the rows' state; it is in use until the last plan has been taken. While a plan is looked at, it may
+            write others, but loads and decides nothing.
+        batches: global rows of each batch; read `lookahead` batches ahead of what is decided, or one more. What is
+            decided is ahead of the plans by no more than the planner's writing threads.
         slicing: which trainer gets which samples of a batch; contiguous slices if it is not given.
         keep: which samples stay, in full batches; all if it is not given. It comes with a slicing.
         training: false for an evaluation, whose rows are dropped instead of written back.
         first_step: training steps done before the segment; versions count from there.
     """
     planner.start_segment(training=training, first_step=first_step)
-    with _Loader(planner, sliced(batches, slicing, keep)) as loader, _Writers(planner) as writers:
+    with _Loader(planner, sliced(batches, slicing, keep)) as loader, _PlanWriters(planner) as plans:
 
         def given(plan: BatchPlan) -> BatchPlan:
             slices = loader.leave_window()
             return plan if slices is None else plan.with_samples(slices if training else slices.whole)
 
-        number = 0
-        try:
-            while loader.fill_window(number):
+        number, failure = 0, None
+        while failure is None:
+            try:
+                if not loader.fill_window(number):
+                    break
                 with loader.loading_beside():
-                    writers.plan(number)
-                yield from map(given, writers.ready())
+                    plans.plan(number)
+            except Exception as error:  # noqa: BLE001 - raised below, behind the plans that are sound
+                failure = error
+            else:
+                yield from map(given, plans.ready())
                 number += 1
-        except Exception:
-            yield from map(given, writers.rest())  # they are sound
-            raise
-        yield from map(given, writers.rest())
+        yield from map(given, plans.rest())
+        if failure is not None:
+            raise failure
     yield planner.closing_plan()
 
 
@@ -124,14 +130,15 @@ class _Loader:
         return slices.arranged(rows), slices.bounds
 
 
-class _Writers:
-    """Has plans written: where the planner has writers, by threads while it decides on later batches."""
+class _PlanWriters:
+    """Has plans written: by threads of their own where the planner has some, while it decides on later batches."""
 
     def __init__(self, planner: Planner) -> None:
         self._planner = planner
+        self._most = writing_threads_of(planner)
         self._ready: deque[BatchPlan] = deque()
         self._coming: deque[Future[BatchPlan]] = deque()
-        self._threads = ThreadPoolExecutor(max(1, writers_of(planner)), "writer")
+        self._threads = ThreadPoolExecutor(max(1, self._most), "plan-writer")
 
     def __enter__(self) -> Self:
         return self
@@ -142,12 +149,12 @@ class _Writers:
         self._threads.shutdown()
 
     def plan(self, number: int) -> None:
-        """Plan a batch, or begin to, when the plan of so many batches before it is written as there are writers."""
-        if not isinstance(self._planner, DraftingPlanner) or not self._planner.writers:
+        """Decide on a batch, and let its plan be written; where as many are under way as can be, when the oldest is."""
+        if not (self._most and isinstance(self._planner, DraftingPlanner)):
             self._ready.append(self._planner.plan(number))
             return
         write = self._planner.draft(number)
-        if len(self._coming) == self._planner.writers:
+        if len(self._coming) == self._most:
             self._ready.append(self._oldest())
         self._coming.append(self._threads.submit(write))
 

@@ -146,9 +146,7 @@ def check_disk(run: Run, comms: Communicators) -> None:
     memory = run.disk_memory(servers, comms.role_rank, unit_bytes)
     for layout, memory_bytes in zip(layouts, memory, strict=True):
         layout.frames_in(memory_bytes)
-    hosts = comms.hosts
-    own = hosts[comms.world.Get_rank()]
-    sharers = [server for server in range(servers) if hosts[comms.layout.world_rank(Role.SERVER, server)] == own]
+    sharers = comms.servers_here
     wanted = sum(layout.file_bytes for server in sharers for layout in run.disk_layouts(servers, server, unit_bytes))
     free = shutil.disk_usage(tables.ssd_path).free
     if wanted > free:

@@ -404,7 +404,7 @@ class Mover:
         under_way = sum(len(fetch.plans) for fetch in self._fetches)
         most = min(max(1, self._ready.qsize() + len(self._fetched)), self._settings.group_batches - under_way)
         plans: list[ReceivedPlan] = []
-        while self._incoming and len(plans) < most and self.is_admissible(self._incoming[0]):
+        while self._incoming and len(plans) < most and self._is_admissible(self._incoming[0]):
             if plans and (plans[-1].micro_batches is not None or self._incoming[0].micro_batches is not None):
                 break  # a batch of several is fetched alone: all but the last are handed over before
             plans.append(self._incoming.popleft())
@@ -450,7 +450,7 @@ class Mover:
         self._ready.put(replace(self._fetched.popleft(), ready=self._device.mark()))
         return True
 
-    def is_admissible(self, plan: ReceivedPlan) -> bool:
+    def _is_admissible(self, plan: ReceivedPlan) -> bool:
         """Whether every earlier update of a batch's rows is at the servers."""
         return not plan.is_closing and plan.prefetch_after <= self._retired
 

@@ -56,8 +56,8 @@ def run_oracle(context: RoleContext, stop: StopRequest | NeverStopped) -> None:
             late += _is_late(plan, window)
             if not outgrown and (outgrown := beyond):
                 log.warning(
-                    "batch %d has more copies of rows than the first batches let expect: trainers take memory for %d "
-                    "slots more",
+                    "batch %d or a later one has more copies of rows than the first batches let expect: trainers take "
+                    "memory for %d slots more",
                     plan.shared.batch,
                     outgrown,
                 )

@@ -47,7 +47,7 @@ class RowTraffic:
     """Gets, puts and adds the rows of one group of tables.
 
     Args:
-        window: the rows at the servers; no other thread of this rank uses it.
+        window: the rows at the servers. Within a segment no other thread of this rank uses it.
         cache: the rows at this trainer.
         record_width: float32 numbers W of a row's record.
         updated: where rows are noted that were written back; None where nobody asks.

@@ -60,7 +60,7 @@ class Purpose(Protocol):
         """Make what the run writes to. Comes after all that could refuse it."""
 
     def settled(self, run: Run) -> None:
-        """All ranks have agreed on the run's linear layers."""
+        """All ranks have agreed on what a setting that was `auto` comes to."""
 
     def record(self, run: Run, *, has_cache: bool) -> Record:
         """What tells of the run; on the first trainer.

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from bagpipe_hpc.config.schema import LookaheadConfig
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.planning.lookahead.native import NativePlanner
-from bagpipe_hpc.planning.planner import DraftingPlanner, Planner, PlannerSize, writers_of
+from bagpipe_hpc.planning.planner import DraftingPlanner, Planner, PlannerSize, writing_threads_of
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.tools.report import median
 
@@ -30,7 +31,7 @@ class Pace:
         processor: of processor time, over all threads.
         critical: of the critical path: the processor time of the calling thread where it works alone, and of the
             slowest thread where all do. Where some threads load a batch while others decide on one, and each of W
-            writers writes a plan, it is the longest of these paths, of which the last one counts 1 / W. One after the
+            others writes a plan, it is the longest of these paths, of which the last one counts 1 / W. One after the
             other is measured. So long it takes where every thread has an idle core, but for waking up, and for memory
             and caches that cores share.
     """
@@ -81,7 +82,7 @@ class SteadyPlanner:
         self._ring = ring
         self._loaded = 0
         self._loader = ThreadPoolExecutor(1, "loader")
-        self._writers = ThreadPoolExecutor(max(1, writers_of(planner)), "writer")
+        self._writing = ThreadPoolExecutor(max(1, writing_threads_of(planner)), "writing")
         planner.start_segment(training=True, first_step=0)
         for _ in range(planner.window.lookahead):
             self._load()
@@ -99,15 +100,16 @@ class SteadyPlanner:
 
     def run(self, steps: int, see: Callable[[BatchPlan], None] = lambda _: None) -> None:
         """Plan so many batches, as `plan_segment` does; `see` is shown each plan."""
-        most = writers_of(self._planner)
+        most = writing_threads_of(self._planner)
         coming: deque[Future[BatchPlan]] = deque()
         for _ in range(steps):
+            number = self._next_number()
             loading = self._loader.submit(self._load) if self._planner.loads_beside else None
-            write = self._draft()
+            write = self._draft(number)
             if most and len(coming) == most:
                 see(coming.popleft().result())
             if most:
-                coming.append(self._writers.submit(write))
+                coming.append(self._writing.submit(write))
             else:
                 see(write())
             loading.result() if loading else self._load()
@@ -116,19 +118,22 @@ class SteadyPlanner:
 
     def critical_s(self, steps: int) -> float:
         """Plan so many batches, one part of the work after the other. Returns the seconds of the critical path."""
-        beside, writers = self._planner.loads_beside, max(1, writers_of(self._planner))
+        beside, writing = self._planner.loads_beside, max(1, writing_threads_of(self._planner))
         whole_s = 0.0
         for _ in range(steps):
-            write, decide_s = self._timed(self._draft)
+            write, decide_s = self._timed(partial(self._draft, self._next_number()))
             _, write_s = self._timed(write)
             _, load_s = self._timed(self._load, loading=beside)
-            whole_s += max(decide_s, load_s, write_s / writers) if beside else max(decide_s + load_s, write_s / writers)
+            whole_s += max(decide_s, load_s, write_s / writing) if beside else max(decide_s + load_s, write_s / writing)
         return whole_s
 
-    def _draft(self) -> Callable[[], BatchPlan]:
-        """Decide on the next batch. Returns what gives its plan, which is written where there are no writers."""
-        number = self._loaded - self._planner.window.lookahead
-        if isinstance(self._planner, DraftingPlanner) and self._planner.writers:
+    def _next_number(self) -> int:
+        """Of the batch that is decided next; while nothing is loaded."""
+        return self._loaded - self._planner.window.lookahead
+
+    def _draft(self, number: int) -> Callable[[], BatchPlan]:
+        """Decide on a batch. Returns what gives its plan, which is written where no other threads write."""
+        if isinstance(self._planner, DraftingPlanner) and self._planner.writing_threads:
             return self._planner.draft(number)
         plan = self._planner.plan(number)
         return lambda: plan

@@ -91,7 +91,7 @@ def drop_the_delayed_reduction(patch: Patch) -> None:
 
 def prefetch_before_the_barrier(patch: Patch) -> None:
     """Rows are fetched as soon as their plan is there, written back or not."""
-    patch(Mover, "is_admissible", lambda _, plan: not plan.is_closing)
+    patch(Mover, "_is_admissible", lambda _, plan: not plan.is_closing)
 
 
 def forget_optimizer_state(patch: Patch) -> None:

@@ -59,7 +59,7 @@ def test_later_batches_may_have_many_more_copies(clicks: Path, run_ranks: RunRan
     assert "reading 100 batches ahead of the run, to measure the cache" in prepared
     assert f"copies of rows may take up to {2 * (RESERVED - EXPECTED)} slots more" in prepared
     told = (output / "logs" / "oracle-0.log").read_text(encoding="utf-8")
-    found = re.search(r"batch (\d+) has more copies of rows than .*: trainers take memory for (\d+) slots more", told)
+    found = re.search(r"batch (\d+) or a later one has more copies .*: trainers take memory for (\d+) slots more", told)
     assert found
     assert (int(found[1]), int(found[2])) == (min(LATE), 2 * (FEATURES - 2 - EXPECTED))
     assert "cache: 618 of 1090 rows were in use at most" in told

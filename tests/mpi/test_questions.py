@@ -15,7 +15,7 @@ def test_answers_come_while_the_first_rank_works(comm: MPI.Intracomm):
     """And waits last as long as it works, which is longer than the silence that is borne."""
     finished = threading.Event()
 
-    def answer(rank: int, question: int) -> object:
+    def answer(rank: int, question: object) -> object:
         if question == 0:
             return "finished" if finished.is_set() else None
         return rank, question
@@ -23,6 +23,7 @@ def test_answers_come_while_the_first_rank_works(comm: MPI.Intracomm):
     with Questions(answer, 0.5, comm) as questions:
         start = time.monotonic()
         assert questions.ask(7) == (comm.Get_rank(), 7)
+        assert questions.ask("leaving") == (comm.Get_rank(), "leaving")  # a question like any other
         if comm.Get_rank() == 0:
             time.sleep(1.2)
             finished.set()

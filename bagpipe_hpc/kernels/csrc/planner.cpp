@@ -1,7 +1,8 @@
 // C interface of the native planner; bagpipe_hpc/kernels/native_planner.py is its only user.
 //
 // One thread at a time may use a planner, but for `load`, and for `measure_plan` and `write_plan` of batches before the one
-// that is decided, which may run meanwhile (planner/planner.h). After a failure it can only be destroyed.
+// that is decided, which may run meanwhile (planner/planner.h). After a failure of `load` or `decide` plans of batches that
+// were decided before may still be written; apart from that, after any failure, it can only be destroyed.
 
 #include <cstdint>
 #include <exception>
@@ -134,8 +135,8 @@ BAGPIPE_EXPORT std::int64_t bagpipe_planner_write_closing_plan(Planner* planner,
   return guarded(failure, [&] { planner->write_closing_plan(arrays); });
 }
 
-BAGPIPE_EXPORT void bagpipe_planner_free_slots(Planner* planner, std::int64_t group) {
-  planner->free_slots(group);
+BAGPIPE_EXPORT std::int64_t bagpipe_planner_free_slots(Planner* planner, std::int64_t group, Failure* failure) {
+  return guarded(failure, [&] { planner->free_slots(group); });
 }
 
 // `sizes` [4]: bytes of state and of the window, peaks of the shared and of the greediest private pool.

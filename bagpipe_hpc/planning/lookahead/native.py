@@ -40,7 +40,7 @@ class NativePlanner:
         threads: threads that share out the work.
         loading_threads: how many of them load a batch while the others plan one, fewer than all of them; with 0, all do
             the one and then the other.
-        writers: how many of them write plans, each its own, while the others decide on later batches
+        writing_threads: how many of them write plans, each its own, while the others decide on later batches
             (`DraftingPlanner`), where rows have homes and are not verified; with 0, those that decide write.
         verify: put the expected version of every row into the plans (`debug.verify_rows`).
         homes: each row has one home, and trainers exchange rows over this grid; of the shared slots each of two areas
@@ -48,7 +48,7 @@ class NativePlanner:
 
     Raises:
         ValueError: the tables' first rows do not ascend, or a feature has none of them: native code would take other
-            memory for theirs. Or there are writers where a plan needs to know of the one before it.
+            memory for theirs. Or no thread is left to decide, or some only write plans that need the one before.
     """
 
     def __init__(
@@ -63,18 +63,25 @@ class NativePlanner:
         sparse: NDArray[np.bool_] | None = None,
         threads: int = 1,
         loading_threads: int = 0,
-        writers: int = 0,
+        writing_threads: int = 0,
         verify: bool = False,
         homes: Grid | None = None,
     ) -> None:
         table_rows = np.diff(table_offsets)
         if table_offsets[0] < 0 or (table_rows < 0).any():
             raise ValueError(f"table_offsets {table_offsets.tolist()}: must be 0 or more, and ascend")
-        if writers and (verify or not homes):
-            raise ValueError("writers: only where rows have homes, and without verify, plans are written side by side")
+        if not 0 <= loading_threads + writing_threads < threads or min(loading_threads, writing_threads) < 0:
+            raise ValueError(
+                f"loading_threads {loading_threads}, writing_threads {writing_threads}: of {threads} threads one at "
+                "least decides"
+            )
+        if writing_threads and not homes:
+            raise ValueError("writing_threads: of replicated rows the lists of one batch alone are kept; use 0")
+        if writing_threads and verify:
+            raise ValueError("writing_threads: with verify a plan needs the versions of the one before it; use 0")
         self.window = window
         self.loads_beside = loading_threads > 0
-        self.writers = writers
+        self.writing_threads = writing_threads
         self._trainers = trainers
         self._table_offsets = table_offsets
         self._with_homes = homes is not None
@@ -98,7 +105,7 @@ class NativePlanner:
             verify=verify,
             grid_columns=homes.columns if homes else 0,
             loading_threads=loading_threads,
-            writers=writers,
+            writing_threads=writing_threads,
         )
         self._training = True
         self._first_step = 0

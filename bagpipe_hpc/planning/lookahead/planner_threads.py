@@ -14,8 +14,10 @@ _TRAINERS_AS_FAST = 128
 """Where rows have one home, so many trainers more ask for as many threads more: their steps are shorter."""
 _MOST_THREADS = 32
 """There are few large tables, each of which is loaded by one thread."""
-_MOST_WRITERS = 12
-"""Each keeps a batch more, and some numbers for each pair of trainers."""
+_MOST_WRITING = 12
+"""Each keeps a batch more."""
+_MOST_PAIRS = 1 << 23
+"""And some numbers for each pair of trainers: where those are more together, one thread writes."""
 _LEAST_THREADS_BESIDE = 4
 """With fewer, the work could not be shared out evenly."""
 _LOADING_SHARE = 0.5
@@ -32,14 +34,19 @@ class ThreadShares(NamedTuple):
     """Threads of a planner.
 
     Attributes:
-        threads: all of them; those that are not named below decide, and do the rest where nobody else does.
+        total: all of them; those that are not named below decide, and do the rest where nobody else does.
         loading: load the batch behind the window meanwhile; 0: nobody else does.
-        writers: write plans meanwhile, each its own; 0: nobody else does.
+        writing: write plans meanwhile, each its own; 0: nobody else does.
     """
 
-    threads: int
+    total: int
     loading: int
-    writers: int
+    writing: int
+
+    @property
+    def deciding(self) -> int:
+        """The others."""
+        return self.total - self.loading - self.writing
 
 
 def default_threads(look_ups: int, trainers: int, cores: int) -> int:
@@ -66,7 +73,9 @@ def share_out(threads: int, trainers: int, *, writes_apart: bool) -> ThreadShare
         return ThreadShares(threads, 0, 0)
     if not writes_apart:
         return ThreadShares(threads, max(1, round(threads * _LOADING_SHARE / (1 + trainers / _TRAINERS_AS_COSTLY))), 0)
-    writing = _WRITING + trainers / _TRAINERS_TO_WRITE_FOR
-    deciding = max(1, round(threads * _DECIDING / (1 + _DECIDING + writing)))
-    writers = min(_MOST_WRITERS, threads - deciding - round((threads - deciding) / (1 + writing)))
-    return ThreadShares(threads, threads - deciding - writers, writers)
+    write_time = _WRITING + trainers / _TRAINERS_TO_WRITE_FOR
+    deciding = max(1, round(threads * _DECIDING / (1 + _DECIDING + write_time)))
+    others = threads - deciding
+    most = min(_MOST_WRITING, max(1, _MOST_PAIRS // trainers**2))
+    writing = min(most, others - max(1, round(others / (1 + write_time))))
+    return ThreadShares(threads, others - writing, writing)

@@ -35,6 +35,8 @@ _BATCH_BYTES = 64
 """What the window takes for a batch of no samples, at least."""
 _BAG_BYTES = 4
 """Of a ragged batch, beside its look-ups."""
+_PAIR_BYTES, _COUNT_BYTES = 32, 20
+"""Of a pair of trainers where rows have homes, for each batch whose plan is not written; of those, each thread's."""
 _SPARSE_BYTES = 46
 """The most that a row in the window takes in a hash table: 16 bytes, more than a third of which are in use."""
 
@@ -103,7 +105,7 @@ class LookaheadPolicy(Policy):
                 verify=facts.verify,
                 feature_tables=facts.feature_tables,
             )
-        threads = self.threads
+        threads = self.thread_shares
         return NativePlanner(
             facts.table_offsets,
             facts.trainers,
@@ -112,9 +114,9 @@ class LookaheadPolicy(Policy):
             private_capacity,
             feature_tables=facts.feature_tables,
             sparse=self.sparse_tables(window),
-            threads=threads.threads,
+            threads=threads.total,
             loading_threads=threads.loading,
-            writers=threads.writers,
+            writing_threads=threads.writing,
             verify=facts.verify,
             homes=facts.grid if facts.sharing == "home" else None,
         )
@@ -125,7 +127,7 @@ class LookaheadPolicy(Policy):
         return partial(HomePlanner, grid=self.facts.grid) if self.facts.sharing == "home" else LookaheadPlanner
 
     @property
-    def threads(self) -> ThreadShares:
+    def thread_shares(self) -> ThreadShares:
         """Threads of the native planner."""
         facts = self.facts
         has_homes = facts.sharing == "home"
@@ -152,7 +154,14 @@ class LookaheadPolicy(Policy):
         indices = facts.batch_look_ups if facts.sharing == "home" else np.minimum(table_rows, facts.batch_look_ups)
         is_wide = indices.max() > _NARROW_ROWS
         of_look_ups = (4 if is_wide else 2) * look_ups if facts.is_one_hot else _BAG_BYTES * bags
-        return of_arrays + of_look_ups + window.lookahead * _BATCH_BYTES
+        return of_arrays + of_look_ups + window.lookahead * _BATCH_BYTES + self._bytes_of_pairs
+
+    @property
+    def _bytes_of_pairs(self) -> int:
+        if self.facts.sharing != "home":
+            return 0
+        threads = self.thread_shares
+        return (1 + threads.writing) * self.facts.trainers**2 * (_PAIR_BYTES + _COUNT_BYTES * (1 + threads.deciding))
 
     def sparse_tables(self, window: Window) -> NDArray[np.bool_]:
         """Of which tables only the rows in the window are kept, bool `[tables]`.

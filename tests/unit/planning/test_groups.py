@@ -25,6 +25,7 @@ from bagpipe_hpc.plan.slices import BatchSlices
 from bagpipe_hpc.planning.checking.executor import PlanExecutor
 from bagpipe_hpc.planning.groups import GroupedPlanner, slots_by_group
 from bagpipe_hpc.planning.plan_check import check_policy
+from bagpipe_hpc.planning.planner import writing_threads_of
 from bagpipe_hpc.planning.segment_planner import measure_segment, plan_segment
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.preparation.prepare import choose_window, prepare_run
@@ -61,6 +62,22 @@ def test_a_plan_is_those_of_its_groups_side_by_side(tmp_path: Path, backend: str
         alone = list(plan_segment(part.planner(WINDOW), own, policy.start_slicing()))
         assert [encoded(plan.groups[number]) for plan in plans] == [encoded(plan) for plan in alone]
         check_policy(part, own, WINDOW)
+
+
+@pytest.mark.skipif(not shared_library.is_built("planner"), reason="_planner.so is not built")
+def test_plans_of_all_groups_are_written_while_later_batches_are_decided(tmp_path: Path) -> None:
+    """The same as those of one thread."""
+    run = made(tmp_path, user=3, genre=3)
+    found = []
+    for threads in (1, 8):
+        kernels, cache = KernelsConfig(planner_threads=threads), CacheConfig(sharing="home")
+        policy = replace(run, config=replace(run.config, kernels=kernels, cache=cache)).policy(3)
+        planner = policy.planner(WINDOW)
+        assert writing_threads_of(planner) == (0 if threads == 1 else 2)
+        plans = plan_segment(planner, run.batches(run.schedule[0]), policy.start_slicing())
+        found.append([[encoded(group) for group in plan.groups] for plan in plans])
+    assert len(found[0]) > 3
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize(("name", "most_missing"), [("herald", None), ("het", 300)])

@@ -64,11 +64,11 @@ class Noting:
 
 
 class Drafting(Noting):
-    """Has writers. Each waits until so many batches are decided behind its own, as far as there are."""
+    """Others write its plans. Each waits until so many batches are decided behind its own, as far as there are."""
 
-    def __init__(self, writers: int, behind: int, *, wrong: int = -1, unwritable: int = -1) -> None:
+    def __init__(self, writing: int, behind: int, *, wrong: int = -1, unwritable: int = -1) -> None:
         super().__init__(loads_beside=False, wrong=wrong)
-        self.writers = writers
+        self.writing_threads = writing
         self.written: list[int] = []
         self._behind = behind
         self._unwritable = unwritable
@@ -76,19 +76,19 @@ class Drafting(Noting):
 
     def draft(self, number: int) -> Callable[[], BatchPlan]:
         with self._changed:
-            assert set(range(number - self.writers)) <= set(self.written)
+            assert set(range(number - self.writing_threads)) <= set(self.written)
             self.planned.append(number)
             self._changed.notify_all()
         return partial(self._write, number)
 
-    def wait_for_writers(self) -> None:
+    def wait_for_plans(self) -> None:
         """Until all plans are written whose batches are decided."""
         with self._changed:
             assert self._changed.wait_for(lambda: len(self.written) == len(self.planned), timeout=60)
 
     def _write(self, number: int) -> BatchPlan:
         with self._changed:
-            assert set(range(number - self.writers + 1)) <= set(self.written)
+            assert set(range(number - self.writing_threads + 1)) <= set(self.written)
             awaited = min(number + self._behind, len(BATCHES) - 1)
             assert self._changed.wait_for(lambda: awaited in self.planned, timeout=60)
             if number == self._unwritable:
@@ -98,21 +98,21 @@ class Drafting(Noting):
         return plan_of(number)
 
 
-@pytest.mark.parametrize(("writers", "behind"), [(1, 0), (1, 1), (3, 0), (3, 1), (3, 3)])
-def test_plans_are_written_while_later_batches_are_decided(writers: int, behind: int) -> None:
-    """As many of them as there are writers, and they are given in their order."""
-    plans = [plan.shared.batch for plan in plan_segment(Drafting(writers, behind), BATCHES)]
+@pytest.mark.parametrize(("writing", "behind"), [(1, 0), (1, 1), (3, 0), (3, 1), (3, 3)])
+def test_plans_are_written_while_later_batches_are_decided(writing: int, behind: int) -> None:
+    """As many of them as there are threads for it, and they are given in their order."""
+    plans = [plan.shared.batch for plan in plan_segment(Drafting(writing, behind), BATCHES)]
     assert plans == list(range(len(BATCHES) + 1))
 
 
-@pytest.mark.parametrize("writers", [1, 3])
-def test_plans_are_given_when_they_are_written(writers: int) -> None:
-    """Where batches are read slowly, nobody waits for all writers to have something to do."""
-    planner = Drafting(writers, behind=0)
+@pytest.mark.parametrize("writing", [1, 3])
+def test_plans_are_given_when_they_are_written(writing: int) -> None:
+    """Where batches are read slowly, nobody waits until all who write have something to do."""
+    planner = Drafting(writing, behind=0)
 
     def read_slowly() -> Iterator[Bags]:
         for batch in BATCHES:
-            planner.wait_for_writers()
+            planner.wait_for_plans()
             yield batch
 
     given = 0

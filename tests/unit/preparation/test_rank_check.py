@@ -11,6 +11,7 @@ from bagpipe_hpc.cluster.role_layout import Role, RoleLayout
 from bagpipe_hpc.cluster.server_memory import Need
 from bagpipe_hpc.config.schema import Config, OptimizerConfig, RolesConfig, TablesConfig
 from bagpipe_hpc.errors import BagpipeError, CapacityError, ConfigError, FileError
+from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.preparation.rank_check import check_disk, facts_of_entries, memory_need, require_same_entries
 from bagpipe_hpc.rows.disk.layout import BlockLayout
 from bagpipe_hpc.rows.optimizers.sgd import SGD
@@ -43,7 +44,9 @@ def run_on_disk(folder: Path | str, transfers: str = "messages", memory_bytes: i
 def server_among(hosts: tuple[int, ...]) -> Any:
     """The second server of a world of four."""
     world = SimpleNamespace(Get_rank=lambda: 2)
-    return SimpleNamespace(layout=RoleLayout(2, 1), role=Role.SERVER, role_rank=1, hosts=hosts, world=world)
+    comms: Any = SimpleNamespace(layout=RoleLayout(2, 1), role=Role.SERVER, role_rank=1, hosts=hosts, world=world)
+    comms.servers_here = Communicators.servers_here.fget(comms)  # type: ignore[attr-defined]
+    return comms
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 //
 // Gives the plans of planning/lookahead/home_rules.py, byte for byte, whatever the number of threads.
 //
-// A batch is decided on, and then its plan is written: by other threads, if there are writers, while later batches are
-// decided on. What that needs to know of a batch is in its Draft and in its tables' lists.
+// A batch is decided on, and then its plan is written: by another thread, where there are any for it, while later
+// batches are decided on. What that needs to know of a batch is in its Draft and in its tables' lists.
 #pragma once
 
 #include <algorithm>
@@ -98,7 +98,7 @@ class HomePlanner final : public Planner {
 
   void measure_plan(std::uint32_t number, std::int64_t* lengths) override {
     Draft& draft = this->draft(number);
-    WorkerTeam& team = window_.writers(number);
+    WorkerTeam& team = window_.writing_team(number);
     team.each(trainers_, [&](std::size_t user) { draft.total.sum_following(user, draft.counts); });
     auto& shared = *reinterpret_cast<SharedLengths*>(lengths);
     auto* const trainers = reinterpret_cast<HomeLengths*>(&shared + 1);
@@ -119,7 +119,7 @@ class HomePlanner final : public Planner {
     const auto* const trainers =
         reinterpret_cast<const HomeArrays*>(reinterpret_cast<const SharedArrays*>(arrays) + 1);
     Draft& draft = this->draft(number);
-    WorkerTeam& team = window_.writers(number);
+    WorkerTeam& team = window_.writing_team(number);
     const ExchangePlan plan = exchange_plan(draft, grid_);
     std::vector<HomeOutput> outputs;
     std::vector<PositionsOutput> positions;

@@ -42,7 +42,7 @@ class LoadedWindow {
         takes_any_features_(feature_tables_.empty()),
         team_(settings.deciding_threads()) {
     if (settings.loading_threads > 0) own_loaders_.emplace(static_cast<std::size_t>(settings.loading_threads));
-    for (std::int64_t writer = 0; writer < settings.writers; ++writer) own_writers_.emplace_back(std::size_t{1});
+    for (std::int64_t thread = 0; thread < settings.writing_threads; ++thread) own_writing_.emplace_back(std::size_t{1});
     lists_ = std::vector<ListedLookUps>(loaders().size());
     for (const TableSettings& table : tables) {
       tables_.emplace_back(table, settings);
@@ -66,8 +66,8 @@ class LoadedWindow {
     team_.each(count, work);
   }
   // Who writes the plan of a batch: the thread that calls, or all that decide.
-  WorkerTeam& writers(std::uint32_t number) {
-    return own_writers_.empty() ? team_ : own_writers_[number % own_writers_.size()];
+  WorkerTeam& writing_team(std::uint32_t number) {
+    return own_writing_.empty() ? team_ : own_writing_[number % own_writing_.size()];
   }
   // Runs work(table) for all tables, which workers share out by the rows of the decided batch.
   template <class Work>
@@ -364,7 +364,7 @@ class LoadedWindow {
   std::vector<Share> shares_;                // each worker's tables of the decided batch
   WorkerTeam team_;
   std::optional<WorkerTeam> own_loaders_;
-  std::deque<WorkerTeam> own_writers_;  // of one thread; each batch's at its number modulo their number
+  std::deque<WorkerTeam> own_writing_;  // of one thread; each batch's at its number modulo their number
 };
 
 }  // namespace bagpipe

@@ -20,14 +20,14 @@ struct PlannerSettings {
   std::int64_t first_private_slot;
   std::int64_t threads;
   std::int64_t loading_threads;  // that load a batch while the others plan one; 0: all do the one, then the other
-  std::int64_t writers;  // threads that write plans, each its own, while the others decide on later batches; 0: all do both
+  std::int64_t writing_threads;  // that write a plan each while the others decide on later batches; 0: all do both
 
-  std::size_t deciding_threads() const { return static_cast<std::size_t>(threads - loading_threads - writers); }
+  std::size_t deciding_threads() const { return static_cast<std::size_t>(threads - loading_threads - writing_threads); }
   // Plans that are written at once, while one more batch is decided on.
-  std::size_t drafts() const { return static_cast<std::size_t>(writers) + 1; }
+  std::size_t drafts() const { return static_cast<std::size_t>(writing_threads) + 1; }
   // Kept at once: those of the window of the batch that is decided, the one behind it where it is loaded meanwhile, and
   // those whose plans are written.
-  std::int64_t batches() const { return lookahead + (loading_threads > 0 ? 1 : 0) + writers; }
+  std::int64_t batches() const { return lookahead + (loading_threads > 0 ? 1 : 0) + writing_threads; }
 };
 
 // A batch that is decided.
@@ -44,9 +44,10 @@ struct SlotsUsedUp : std::runtime_error {
   std::int64_t needed;
 };
 
-// While one thread decides on a batch, another one may load the batch that comes first behind its window, and others may
-// write down the plans of those before it, as many as there are `writers`: neither is the batch's business, so that the
-// plans are the same.
+// While one thread decides on a batch, another one may load the batch that comes first behind its window, and as many
+// others as `writing_threads` may write the plans of those before it. The plans are the same: what is decided on a batch
+// depends on links within its window, a load makes links of later batches alone, and a plan is written from what was kept
+// when its batch was decided.
 class Planner {
  public:
   static constexpr std::int64_t kNotWritten = -1;

@@ -146,8 +146,8 @@ class Retirement {
     }
   }
 
-  // Those of groups up to `group` that no plan has written back: the next one does. They may be written when their slots
-  // are free, too.
+  // Those of groups up to `group` that no plan has written back: the next one does. They are kept until it is written, also
+  // where `free_slots` has dropped them before.
   DueRows take_due(std::int64_t group) {
     DueRows due;
     for (; written_ < retired_.size() && retired_[written_]->group <= group; ++written_) due.push_back(retired_[written_]);

@@ -25,7 +25,15 @@ from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.policy import RunFacts
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
-from tests.unit.planning.lookahead.test_native import Run, assert_same_plans, native_planner, plans, reference, runs
+from tests.unit.planning.lookahead.test_native import (
+    Run,
+    assert_same_plans,
+    native_planner,
+    plans,
+    reference,
+    runs,
+    teams,
+)
 
 ROWS, TRAINERS, WINDOW = 300, 2, Window(12, 3)
 
@@ -71,9 +79,9 @@ def fewest_private(batches: Sequence[Bags]) -> int:
 
 
 @settings(max_examples=50, deadline=None)
-@given(runs(), st.integers(1, 3), st.floats(0.3, 1), st.floats(0.3, 1))
+@given(runs(), st.floats(0.3, 1), st.floats(0.3, 1), st.data())
 def test_the_native_planner_fetches_as_late_as_the_reference(
-    run: Run, threads: int, shared_share: float, private_share: float
+    run: Run, shared_share: float, private_share: float, data: st.DataObject
 ) -> None:
     measured = reference(run)
     for _ in plans(measured, run):
@@ -83,7 +91,7 @@ def test_the_native_planner_fetches_as_late_as_the_reference(
     slots = shared, int(size.private_slots * private_share)
     found: list[list[BatchPlan]] = []
     refused = []
-    planners: tuple[Planner, ...] = native_planner(run, *slots, threads=threads), reference(run, *slots)
+    planners: tuple[Planner, ...] = native_planner(run, *slots, **data.draw(teams(run))), reference(run, *slots)
     for planner in planners:
         found.append([])
         try:

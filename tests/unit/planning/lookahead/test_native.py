@@ -150,8 +150,8 @@ def assert_same_plans(found: Iterable[BatchPlan], expected: Iterable[BatchPlan])
 def teams(draw: st.DrawFn, run: Run) -> dict[str, int]:
     """Threads that decide, and perhaps others that load, and others that write plans: settings of a native planner."""
     loading, deciding = draw(st.integers(0, 2)), draw(st.integers(1, 3))
-    writers = draw(st.integers(0, 3)) if run.with_homes and not run.verify else 0
-    return {"threads": deciding + loading + writers, "loading_threads": loading, "writers": writers}
+    writing = draw(st.integers(0, 3)) if run.with_homes and not run.verify else 0
+    return {"threads": deciding + loading + writing, "loading_threads": loading, "writing_threads": writing}
 
 
 @settings(max_examples=150, deadline=None)
@@ -337,6 +337,20 @@ def test_more_look_ups_than_plans_can_number_are_refused(kind: str) -> None:
 def test_a_feature_of_no_table_is_refused() -> None:
     with pytest.raises(ValueError, match=r"feature_tables \(0, 2\): there are 2 tables, from 0"):
         NativePlanner(np.asarray([0, 4, 10]), 2, Window(2, 1), feature_tables=(0, 2))
+
+
+@pytest.mark.parametrize(
+    ("settings_of", "words"),
+    [
+        ({"threads": 3, "loading_threads": 1, "writing_threads": 2}, "of 3 threads one at least decides"),
+        ({"threads": 1, "loading_threads": -1, "writing_threads": 1}, "of 1 threads one at least decides"),
+        ({"threads": 2, "writing_threads": 1, "verify": True}, "with verify a plan needs the versions"),
+        ({"threads": 2, "writing_threads": 1, "homes": None}, "of replicated rows the lists of one batch alone"),
+    ],
+)
+def test_threads_that_cannot_do_their_part_are_refused(settings_of: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        NativePlanner(np.asarray([0, 4]), 2, Window(2, 1), **{"homes": Grid(1, 2), **settings_of})
 
 
 @pytest.mark.parametrize("with_homes", [False, True])
