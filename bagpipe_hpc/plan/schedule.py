@@ -160,8 +160,7 @@ def build_schedule(
         ]
 
     schedule = evaluations_after(steps_done - data_step)
-    every = [config.checkpoint_every_steps, config.evaluate_every_steps if config.evaluate and test_samples else 0]
-    cuts = [batches_per_epoch, *every]
+    cuts = _cuts(config, batches_per_epoch, test_samples)
     for first, last in _training_spans(steps_done - data_step, total_steps, cuts, batches_per_epoch, shown_before):
         epoch, first_batch = divmod(first, batches_per_epoch)
         due = bool(config.checkpoint_every_steps) and last % config.checkpoint_every_steps == 0
@@ -178,6 +177,13 @@ def build_schedule(
         )
         schedule += [training, *evaluations_after(last)]
     return [replace(segment, first_step=data_step + segment.first_step) for segment in schedule]
+
+
+def ends_segment(config: TrainConfig, train_samples: int, test_samples: int, step: int) -> bool:
+    """Whether a segment ends with a step on the run's rows, apart from those that end to show the policy rows."""
+    batches_per_epoch, total_steps = _lengths(config, train_samples)
+    every = _cuts(config, batches_per_epoch, test_samples)
+    return step == total_steps or any(step % steps == 0 for steps in every if steps)
 
 
 def scoring_segment(
@@ -260,6 +266,12 @@ def without_effect(config: TrainConfig, train_samples: int, test_samples: int) -
             "(bagpipe prepare --test-fraction sets some aside)"
         )
     return remarks
+
+
+def _cuts(config: TrainConfig, batches_per_epoch: int, test_samples: int) -> list[int]:
+    """Multiples of these numbers of steps end a segment; 0 ends none."""
+    evaluates_every = config.evaluate_every_steps if config.evaluate and test_samples else 0
+    return [batches_per_epoch, config.checkpoint_every_steps, evaluates_every]
 
 
 def _lengths(config: TrainConfig, train_samples: int) -> tuple[int, int]:

@@ -24,6 +24,7 @@ from bagpipe_hpc.run.data_lineage import data_step
 from bagpipe_hpc.run.evaluations import auc_feature
 from bagpipe_hpc.run.graph_features import with_neighbours
 from bagpipe_hpc.run.hearing import find_replayed
+from bagpipe_hpc.run.kept_evaluations import find_kept
 from bagpipe_hpc.run.output_folder import is_own_checkpoint
 from bagpipe_hpc.run.row_group import describe_widths
 from bagpipe_hpc.run.run import Run
@@ -73,7 +74,7 @@ def prepare_run(config: Config) -> Run:
     for remark in without_effect(config.train, train_rows, test_rows):
         log.warning(remark)
     run = Run(config, manifest, tuple(schedule), start, None if start else find_warm_start(config, manifest))
-    run = replace(run, replayed=find_replayed(run))
+    run = replace(run, replayed=find_replayed(run), kept_evaluations=find_kept(run))
     require_seen(run)
     if run.warm_start:
         say_rows_taken(run.warm_start, Path(config.data.path), manifest)

@@ -65,7 +65,7 @@ class Training:
 
     def start(self, run: Run) -> None:
         """Start the output folder anew, unless the run goes on from one of its checkpoints."""
-        start_output(run.config, run.start)
+        start_output(run.config, run.start, evaluates_first=run.evaluates_first)
 
     def settled(self, run: Run) -> None:
         """Record the choice, so that a reference can follow it."""

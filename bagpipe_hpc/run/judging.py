@@ -16,16 +16,22 @@ log = logging.getLogger(__name__)
 def start_judge(run: Run) -> Judge:
     """What compares the evaluations of a run, with the standing of the checkpoint that it goes on from.
 
-    Where evaluations are compared in another way than then, or are of other test rows, comparing starts anew.
+    Where evaluations are compared in another way than then, or are of other test rows, comparing starts anew. An
+    evaluation of that step that is kept counts, too.
     """
     config = run.config.train
     samples = judged_samples(config, run.manifest.rows("test"))
     rule = Rule(config.best_by, samples, config.stop_after, config.stop_min_delta)
     manifest = run.start.manifest if run.start else None
-    if manifest is None or manifest.standing is None or not run.trains:
+    if manifest is None or not run.trains:
         return Judge(rule)
-    if rule.applies_to(manifest.standing) and manifest.evaluation_data == run.manifest.digest("test"):
-        return Judge(rule, manifest.standing)
+    of_these_rows = manifest.evaluation_data == run.manifest.digest("test")
+    if manifest.standing is None or (of_these_rows and rule.applies_to(manifest.standing)):
+        judge = Judge(rule, manifest.standing)
+        for evaluation in run.kept_evaluations if of_these_rows else ():
+            if evaluation.samples == samples:
+                judge.see(manifest.step, evaluation)
+        return judge
     log.info(
         "evaluations up to step %d were of other test rows, or compared by %s (train.best_by): the best one, and how "
         "long none was better, count anew",

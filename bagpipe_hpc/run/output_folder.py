@@ -164,12 +164,17 @@ def hold_output(config: Config, lost: Callable[[str], None]) -> Iterator[None]:
         lock.release()
 
 
-def start_output(config: Config, start: Checkpoint | None) -> None:
+def start_output(config: Config, start: Checkpoint | None, *, evaluates_first: bool = True) -> None:
     """Make the output folder, and put the resolved configuration there.
 
     Of an earlier run nothing stays, unless this run goes on from one of its checkpoints: then its logs do, and its
     checkpoints and metrics up to that step. Comes after all that could refuse the run, so that a refused one destroys
     nothing.
+
+    Args:
+        config: of the run.
+        start: what it goes on from.
+        evaluates_first: whether it evaluates that before it trains, so that what was told of it is told anew.
 
     Raises:
         ConfigError: the folder cannot be written.
@@ -180,7 +185,7 @@ def start_output(config: Config, start: Checkpoint | None) -> None:
             for name in (SUMMARY_NAME, RESOURCES_NAME):
                 (output / name).unlink(missing_ok=True)
             shutil.rmtree(output / STATUS_FOLDER, ignore_errors=True)  # there may be fewer ranks now
-            cut_metrics(output / METRICS_NAME, start.manifest.step)
+            cut_metrics(output / METRICS_NAME, start.manifest.step, keeps_evaluations=not evaluates_first)
             remove_partial_checkpoints(output)
             for folder in (CHECKPOINTS_FOLDER, SEEN_FOLDER):
                 remove_partial_files(output / folder)

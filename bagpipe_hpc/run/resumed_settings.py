@@ -13,9 +13,10 @@ from bagpipe_hpc.config.rates import DenseRateConfig, RowsRateConfig
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CheckpointError, ConfigError
 from bagpipe_hpc.plan.lane_order import AUTOMATIC
+from bagpipe_hpc.plan.schedule import ends_segment
 from bagpipe_hpc.planning.policy_choice import keeps_order, policy_class, shares_out_samples, watches_rows
 from bagpipe_hpc.rows.record import RowRecord
-from bagpipe_hpc.run.data_lineage import Lineage, lineage
+from bagpipe_hpc.run.data_lineage import Lineage, data_step, lineage
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.run.sample_orders import SampleOrders
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
@@ -85,7 +86,7 @@ FREE = (
     *("train.plans", "train.trace", "train.timeout_s", "debug.verify_rows", "debug.ssd_path_in_memory"),
     *(f"kernels.{name}" for name in ("backend", "planner_threads", "planner_state", "row_threads")),
 )
-"""These change no bit of a step."""
+"""These change no bit of a step, but for what stands below."""
 
 _EVALUATIONS = ("train.evaluate", "train.evaluate_every_steps", "train.evaluate_samples")
 """Settings of `FREE` that are fixed where the policy orders samples by evaluations."""
@@ -93,6 +94,9 @@ _EVALUATIONS = ("train.evaluate", "train.evaluate_every_steps", "train.evaluate_
 _ENDS_OF_SEGMENTS = (*_EVALUATIONS, "train.checkpoint_every_steps")
 """So are these where it leaves samples out, which others of the segment replace; said where it learns to share samples
 out, for it learns in each segment anew."""
+
+_LENGTHS = ("train.epochs", "train.max_steps")
+"""As `_ENDS_OF_SEGMENTS`, where the earlier run ended in the middle of what is a segment now."""
 
 FIXED_DOORS = (MODELS,)
 """The own settings of what these name are as those of `FIXED`."""
@@ -153,7 +157,7 @@ def require_same_training(checkpoint: Checkpoint, config: Config, shards: ShardM
     elif AUTOMATIC in compared["data.lanes"] and _lanes_agree(*compared["data.lanes"], config, shards):
         del compared["data.lanes"]
     differences = [_was(name, *values) for name, values in compared.items() if values[0] != values[1]]
-    differences += _order_of_policies(manifest, config)
+    differences += _order_of_policies(manifest, config, shards)
     if differences:
         raise CheckpointError(
             f"{checkpoint.directory}: is of another training: {'; '.join(differences)}. Resume with the same data, or "
@@ -189,12 +193,19 @@ def _other_widths(widths: dict[str, int], usual: int) -> dict[str, int]:
     return {name: width for name, width in sorted(widths.items()) if width != usual}
 
 
-def _order_of_policies(manifest: CheckpointManifest, config: Config) -> list[str]:
+def _ends_of_segments(manifest: CheckpointManifest, config: Config, shards: ShardManifest) -> tuple[str, ...]:
+    """Settings that say where segments end, as far as this run, had it done the steps before, too, has others."""
+    step = manifest.step - data_step(manifest, shards)
+    is_end = ends_segment(config.train, shards.rows("train"), shards.rows("test"), step)
+    return _ENDS_OF_SEGMENTS if is_end else (*_ENDS_OF_SEGMENTS, *_LENGTHS)
+
+
+def _order_of_policies(manifest: CheckpointManifest, config: Config, shards: ShardManifest) -> list[str]:
     """What is to be said of another policy, or another setting of it, where the samples come in another order by it."""
     policy = policy_class(config.policy.name)
     ends: tuple[str, ...] = _EVALUATIONS if policy.hears(config.policy.settings) else ()
     if watches_rows(config.policy.name):
-        ends = _ENDS_OF_SEGMENTS
+        ends = _ends_of_segments(manifest, config, shards)
     keys = [POLICIES.key, *own_keys(config, POLICIES), *policy.order_settings, *ends]
     then_name, _ = _both(manifest, config, POLICIES.key)
     if all(_orders_as_configured(name) for name in (then_name, config.policy.name)):
@@ -256,7 +267,7 @@ def _changes(manifest: CheckpointManifest, run: Run, arithmetic: Arithmetic) -> 
         if then != now:
             yield f"{key}: {_short(then)} -> {_short(now)}{_doubt(key, then, now, run.config.optimizer.dense)}"
     if shares_out_samples(run.config.policy.name):
-        for key in (*_ENDS_OF_SEGMENTS, "cache.rows"):
+        for key in (*_ends_of_segments(manifest, run.config, run.manifest), "cache.rows"):
             then, now = _both(manifest, run.config, key)
             if then != now:
                 yield (

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.config.values import chosen_names
 from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.evaluation.click_evaluation import Evaluation
 from bagpipe_hpc.kernels import look_ups, lzf
 from bagpipe_hpc.kernels.backend import use_native
 from bagpipe_hpc.models.facts import ModelFacts
@@ -21,7 +22,7 @@ from bagpipe_hpc.plan.heard import Heard
 from bagpipe_hpc.plan.lane_order import LaneOrder
 from bagpipe_hpc.plan.neighbours import Graph, NeighbourDraws
 from bagpipe_hpc.plan.sample_order import SampleOrder
-from bagpipe_hpc.plan.schedule import Segment
+from bagpipe_hpc.plan.schedule import Segment, SegmentKind
 from bagpipe_hpc.plan.section_order import SectionOrder
 from bagpipe_hpc.plan.slices import dealt_whole
 from bagpipe_hpc.planning.groups import RunPolicy
@@ -68,6 +69,7 @@ class Run:
             without the optimizers' states, and saves nothing.
         logits: where trainers leave what they predict; None where nothing is.
         replayed: evaluations of another run by which the policy orders samples, in place of its own.
+        kept_evaluations: those of the step of `start` that stay, since the run does not make them again.
     """
 
     config: Config
@@ -78,6 +80,7 @@ class Run:
     trains: bool = True
     logits: LogitsFolder | None = None
     replayed: tuple[Heard, ...] = ()
+    kept_evaluations: tuple[Evaluation, ...] = ()
 
     @cached_property
     def table_offsets(self) -> NDArray[np.int64]:
@@ -143,6 +146,11 @@ class Run:
     def total_steps(self) -> int:
         """Training steps of the whole run."""
         return max((segment.last_step for segment in self.schedule), default=self.steps_done)
+
+    @property
+    def evaluates_first(self) -> bool:
+        """Whether the run evaluates before it trains: the checkpoint that it goes on from."""
+        return bool(self.schedule) and self.schedule[0].kind is SegmentKind.EVALUATE
 
     @property
     def steps_done(self) -> int:

@@ -69,10 +69,10 @@ def _is_step(value: object) -> bool:
     return type(value) is int and 0 <= value < _STEPS
 
 
-def cut_metrics(path: Path, step: int) -> None:
+def cut_metrics(path: Path, step: int, *, keeps_evaluations: bool = False) -> None:
     """Keep what a run had told when it wrote the checkpoint of a step; it tells the rest once more.
 
-    An evaluation at that step comes after the checkpoint.
+    An evaluation at that step comes after the checkpoint, and is kept if it is not made again.
     """
     metrics = read_metrics(path)
     if damage := metrics.tell_damage():
@@ -80,7 +80,7 @@ def cut_metrics(path: Path, step: int) -> None:
     kept = [
         event
         for event in metrics.events
-        if event["step"] < step or (event["step"] == step and event["event"] != "evaluation")
+        if event["step"] < step or (event["step"] == step and (keeps_evaluations or event["event"] != "evaluation"))
     ]
     with atomic_write(path) as partial:
         partial.write_text("".join(json.dumps(event) + "\n" for event in kept), encoding="utf-8")

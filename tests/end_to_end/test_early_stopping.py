@@ -60,3 +60,26 @@ def test_a_run_that_does_not_get_better_ends(config_path: Path, run_ranks: RunRa
     assert summary(later)["best"]["directory"] == str(whole / "checkpoints" / best)
     for output in (reference, whole, later):
         assert summary(output)["stopped_early"] == {"step": END, "evaluations_without_better": 3}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_the_last_evaluation_of_a_run_that_is_made_longer_stays(
+    ranks: int, config_path: Path, run_ranks: RunRanks, tmp_path: Path
+) -> None:
+    """The longer run evaluates at other steps, and what is worse than that one does not become the best."""
+    output = tmp_path / "run"
+    more = ("train.keep_best=true", "train.best_by=log_loss", "train.keep_checkpoints=1", *EVERY[:2])
+    first = overrides("rowwise_adagrad", output, *more, "train.max_steps=8")
+    train(run_ranks, ranks, config_path, [first], tmp_path)
+    longer = (*more, "train.max_steps=21", "train.resume=auto", "optimizer.rows_lr=30.0")
+    train(run_ranks, ranks, config_path, [overrides("rowwise_adagrad", output, *longer)], tmp_path)
+    found = [(one["step"], one["log_loss"]) for one in summary(output)["evaluations"] if one["samples"] == 150]
+    assert [step for step, _ in found] == [5, 8, 10, 15, 20, 21]
+    best, least = min(found, key=lambda one: one[1])
+    assert best == 8
+    named = read_best(output / "checkpoints")
+    assert named is not None
+    assert (named.step, named.value) == (summary(output)["best"]["step"], summary(output)["best"]["value"])
+    assert (named.step, named.value) == (best, least)
+    assert checkpoints(output) == [8, 21]

@@ -89,7 +89,7 @@ def test_a_run_goes_on_with_what_was_heard_of_its_rows(
     heard = (Heard(0, 2, 0.5), Heard(1, 1, 0.25))
     rows = load_manifest(tmp_path).digest("train") if same_rows else "of earlier rows"
     then = SimpleNamespace(step=7, data_step=0, heard=heard, training_data=rows, vocabularies=None)
-    monkeypatch.setattr(preparation, "find_start", lambda *_: SimpleNamespace(manifest=then))
+    monkeypatch.setattr(preparation, "find_start", lambda *_: SimpleNamespace(manifest=then, directory=tmp_path))
     policy = PolicyConfig("fae", FaeSettings(adapt_share=True))
     train = replace(config.train, epochs=3, evaluate_every_steps=2)
     run = prepare_run(replace(config, policy=policy, train=train))

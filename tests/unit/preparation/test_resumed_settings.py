@@ -344,6 +344,25 @@ def test_what_samples_are_shared_out_by_is_said(output: Path, name: str, key: st
     assert re.match(rf"{key}: .* -> .* \(policy\.name = '{name}' shares samples out by it: results differ", change)
 
 
+def test_an_end_that_is_no_end_of_a_segment_any_more_is_said_or_refused(output: Path) -> None:
+    """A longer run has no segment that ends with the old one's last step, unless one is due there anyway."""
+    for name, every in (("herald", 0), ("herald", 50), ("slipstream", 0), ("slipstream", 50), ("bagpipe", 0)):
+        then = changed(changed(settings(output), "policy.name", name), "train.max_steps", 100)
+        then = changed(changed(then, "train.epochs", 2), "train.checkpoint_every_steps", every)
+        data = {"training_data": SHARDS.digest("train"), "evaluation_data": SHARDS.digest("test")}
+        folder = output / f"{name}-{every}"
+        write_checkpoint(folder, sample_records(TABLES, 5), TABLES, **data, config=to_document(then))
+        longer = config_at(changed(then, "train.max_steps", 150), folder)
+        told = r"train\.max_steps: 100 then, 150 now \(the samples' order\)"
+        with pytest.raises(CheckpointError, match=told) if (name, every) == ("slipstream", 0) else nullcontext():
+            start = find_start(longer, SHARDS)
+            assert start is not None
+            changes = changes_since(start.manifest, job_of(longer), start.manifest.arithmetic)
+            assert [change.split(" (")[0] for change in changes] == (
+                ["train.max_steps: 100 -> 150"] if (name, every) == ("herald", 0) else []
+            )
+
+
 def test_who_shares_samples_out_in_another_way_than_training_is_told(output: Path) -> None:
     then = changed(settings(output), "policy.name", "herald")
     write_checkpoint(output / "o", sample_records(TABLES, 5), TABLES, config=to_document(then))

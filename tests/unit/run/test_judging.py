@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bagpipe_hpc.config.schema import Config, TrainConfig
+from bagpipe_hpc.evaluation.click_evaluation import Evaluation
 from bagpipe_hpc.evaluation.standing import Judge, Rule, Standing
 from bagpipe_hpc.run.judging import best_of, outcome, start_judge
 from bagpipe_hpc.run.run import Run
@@ -51,6 +52,27 @@ def test_other_evaluations_count_anew(
     with caplog.at_level(logging.INFO):
         assert start_judge(run_of(tmp_path, start, **settings)).now is None
     assert "evaluations up to step 100 were of other test rows, or compared by auc" in caplog.text
+
+
+def evaluation(auc: float, samples: int = 50) -> Evaluation:
+    return Evaluation(samples, auc, 0.0, 0.5, 1.0, 1.0)
+
+
+@pytest.mark.parametrize("standing", [STANDING, None])
+def test_an_evaluation_of_the_checkpoints_step_counts_where_it_is_not_made_again(
+    standing: Standing | None, tmp_path: Path
+) -> None:
+    """That of as many test rows; a checkpoint of that step would still be one before it."""
+    start = write(tmp_path, 100, standing=standing, evaluation_data=SHARDS.digest("test"))
+    run = replace(run_of(tmp_path, start), kept_evaluations=(evaluation(0.99, 40), evaluation(0.8)))
+    judge = start_judge(run)
+    assert judge.now is not None
+    assert (judge.now.best_step, judge.now.best) == (100, 0.8)
+    assert judge.before(100) == standing
+    assert start_judge(replace(run, manifest=replace(SHARDS, test=()))).now is None  # of other test rows
+    worse = start_judge(replace(run, kept_evaluations=(evaluation(0.7),))).now
+    assert worse is not None
+    assert (worse.best_step, worse.without_better) == ((40, 3) if standing else (100, 0))
 
 
 def test_a_checkpoint_before_any_evaluation_has_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

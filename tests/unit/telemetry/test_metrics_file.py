@@ -56,3 +56,9 @@ def test_a_run_that_goes_on_keeps_what_came_before_and_says_what_it_cannot_read(
     cut_metrics(path, 10)
     assert read_metrics(path) == (SOUND[:1], [])
     assert caplog.messages == [f"{path}: line 2: no event of a run, left out"]
+
+
+def test_an_evaluation_that_is_not_made_again_is_kept(tmp_path: Path) -> None:
+    path = write(tmp_path, *map(json.dumps, SOUND))
+    cut_metrics(path, 10, keeps_evaluations=True)
+    assert read_metrics(path).events == SOUND[:2]
