@@ -10,7 +10,7 @@ Legend: `n` samples of a trainer's slice, `V` look-ups of it, `S` now + later sl
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -254,6 +254,9 @@ class TrainerPlan(PlanRecord):
         return self.write_back_rows.size + (0 if self.add_rows is None else self.add_rows.size)
 
 
+AnyRecord = TypeVar("AnyRecord", SharedPlan, TrainerPlan)
+
+
 @dataclass(frozen=True)
 class BatchPlan:
     """A whole plan as the oracle makes it: the shared part, and one part for each trainer.
@@ -287,6 +290,19 @@ class BatchPlan:
             for number, part in enumerate(self.trainers)
         )
         return replace(self, trainers=tuple(parts))
+
+    def without_versions_up_to(self, step: int) -> "BatchPlan":
+        """The same plan for a run that goes on from the checkpoint of a step, from which rows come with version 0."""
+
+        def of_run(record: AnyRecord) -> AnyRecord:
+            return replace(record, versions=np.where(record.versions <= step, 0, record.versions).astype(np.int32))
+
+        return replace(
+            self,
+            shared=of_run(self.shared),
+            trainers=tuple(map(of_run, self.trainers)),
+            others=tuple(other.without_versions_up_to(step) for other in self.others),
+        )
 
 
 class GroupPlan(NamedTuple):

@@ -135,6 +135,7 @@ class SavedPlans:
         self.manifest = load_manifest(self._directory)
         _require_same(self._directory / MANIFEST_NAME, self.manifest, run, trainers)
         self._saved = {segment.key: segment for segment in self.manifest.segments}
+        self._first_step = run.steps_done if run.config.debug.verify_rows else 0
         self._require_segments(run)
         groups, file = len(self.manifest.slots), self._directory / self.manifest.file
         of = self.manifest
@@ -154,7 +155,8 @@ class SavedPlans:
             PlanFileError: they are damaged.
         """
         stretch = self.manifest.end(segment.kind.value) if ends else self._saved[segment_key(segment)].stretch
-        return self._reader.plans(stretch)
+        plans = self._reader.plans(stretch)
+        return (plan.without_versions_up_to(self._first_step) for plan in plans) if self._first_step else plans
 
     def verify(self, segments: Sequence[Segment]) -> None:
         """Read all plans of some segments.

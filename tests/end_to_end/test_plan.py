@@ -86,6 +86,20 @@ def test_runs_do_what_their_plans_say(
     assert summary_of(outputs["early, saved"])["steps"] == 10 < summary_of(whole)["steps"]
 
 
+def test_saved_plans_go_on_from_a_checkpoint_with_rows_verified(
+    short_config: Path, run_ranks: RunRanks, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Plans have the steps of updates before the checkpoint, from which rows come without."""
+    own = [*WINDOW, *CUTS, "cache.sharing=home", "debug.verify_rows=true"]
+    foretold(short_config, own, capsys, "--save", str(tmp_path / "plans"))
+    by_plans = [*own, f"train.plans={tmp_path / 'plans'}"]
+    whole, later = tmp_path / "whole", tmp_path / "later"
+    start = f"train.resume={whole / 'checkpoints/step-00000010'}"
+    runs = [[*by_plans, f"train.output={whole}"], [*by_plans, start, f"train.output={later}"]]
+    train(run_ranks, 2 + TRAINERS, short_config, runs, tmp_path)
+    assert compare(whole, later).largest() == 0.0
+
+
 def require_foretold(summary: dict[str, Any], outlook: dict[str, Any]) -> None:
     """See that a run did what its plans say."""
     assert summary["lookahead_batches"] == 5  # not cut: the cache is as large as it must be
