@@ -111,7 +111,8 @@ def _train(planned: Found, run: Run, arguments: argparse.Namespace, total_rows: 
     trained = []
     for seed in range(1, arguments.seeds + 1):
         folder = arguments.output / cell.folder(seed)
-        of_run = (*fixed, f"train.seed={seed}", f"train.output={folder}", "train.resume=auto")
+        anew = ('train.resume=""', "train.overwrite=true")  # means are those of a whole run
+        of_run = (*fixed, f"train.seed={seed}", f"train.output={folder}", *anew)
         overrides = cell.overrides(arguments.overrides, total_rows, *of_run)
         trained.append(train(launch, arguments.config, overrides, folder))
         if seed == run.config.train.seed and planned.traffic and not planned.decisions:

@@ -221,7 +221,9 @@ def test_runs_differ_in_what_is_compared_alone(
     started = [set(json.loads(path.read_text())["overrides"]) for path in sorted(output.rglob("*.started.json"))]
     common = {*SMALL, "policy.name=bagpipe", "cache.rows=0", "roles.servers=1", "roles.placement=rank_order"}
     own = [{f"train.seed={seed}", f"train.output={output / found_in}"} for seed, found_in in _folders(2)]
-    assert started == [common | {"kernels.linear=torch", "train.resume=auto"} | of_run for of_run in own]
+    assert started == [
+        common | {"kernels.linear=torch", 'train.resume=""', "train.overwrite=true"} | of_run for of_run in own
+    ]
 
     options[options.index(str(output))] = str(tmp_path / "others")
     compared(capsys, str(config), *SMALL, "kernels.linear=onednn", "--policies", "bagpipe", *options, "train.seed=9")
