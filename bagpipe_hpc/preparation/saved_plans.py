@@ -177,6 +177,11 @@ class SavedPlans:
         missing = next((segment for segment in run.schedule if segment_key(segment) not in self._saved), None)
         if missing is None:
             return
+        if run.data_step:
+            raise PlanFileError(
+                f"{self._directory / MANIFEST_NAME}: has plans of a run from its start, and this one goes on with "
+                f"later rows from step {run.steps_done}: leave out train.plans"
+            )
         there = [saved for saved in self.manifest.segments if saved.first_step == missing.first_step]
         begins = " and ".join(f"{saved.kind} of {saved.batches} batches" for saved in there) or "nothing"
         cuts, here = self.manifest.cuts, cuts_of(run)

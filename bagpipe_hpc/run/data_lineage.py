@@ -43,13 +43,14 @@ def lineage(then: Trained, now: ShardManifest) -> Lineage:
         then: of the model.
         now: of the run's data.
     """
-    if then.training_data == now.digest("train"):
-        return Lineage.SAME
+    has_same_ids = then.training_data == now.digest("train")
     if then.vocabularies is None or now.vocabularies is None:
-        return Lineage.OTHER
+        return Lineage.SAME if has_same_ids else Lineage.OTHER
     if then.vocabularies == now.vocabularies.sha256:
-        return Lineage.LATER
-    return Lineage.GROWN if then.vocabularies == now.grown_from else Lineage.OTHER
+        return Lineage.SAME if has_same_ids else Lineage.LATER
+    if then.vocabularies == now.grown_from:
+        return Lineage.SAME if has_same_ids else Lineage.GROWN
+    return Lineage.OTHER  # the same ids, too, may stand for other values
 
 
 def data_step(then: CheckpointManifest | None, now: ShardManifest) -> int:

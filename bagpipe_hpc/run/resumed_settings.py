@@ -181,11 +181,15 @@ def _data(manifest: CheckpointManifest, shards: ShardManifest) -> dict[str, tupl
             return {"data.path, rows of the tables": rows}
         case Lineage.GROWN:
             return {"data.path, tables": names}
-    return {
-        "data.path, rows of the tables": rows,
-        "data.path, training samples": (manifest.train_samples, shards.rows("train")),
-        "data.path, digest of the training shards": (manifest.training_data, shards.digest("train")),
-    }
+        case found:
+            compared: dict[str, tuple[Any, Any]] = {
+                "data.path, rows of the tables": rows,
+                "data.path, training samples": (manifest.train_samples, shards.rows("train")),
+                "data.path, digest of the training shards": (manifest.training_data, shards.digest("train")),
+            }
+            if found is Lineage.OTHER and manifest.vocabularies and shards.vocabularies:
+                compared["data.path, digest of the vocabularies"] = manifest.vocabularies, shards.vocabularies.sha256
+            return compared
 
 
 def _other_widths(widths: dict[str, int], usual: int) -> dict[str, int]:

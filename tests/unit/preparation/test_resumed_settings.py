@@ -25,6 +25,7 @@ from bagpipe_hpc.run.resumed_settings import (
     changes_since,
 )
 from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic
 from bagpipe_hpc.storage.shards.entries import ShardInfo, TableInfo
@@ -262,6 +263,15 @@ def test_a_setting_that_was_not_recorded_is_another(output: Path) -> None:
 def test_other_data_is_refused(output: Path, shards: ShardManifest, what: str) -> None:
     with pytest.raises(CheckpointError, match=rf"is of another training: data\.path, .*{what}"):
         find_start(settings(output), shards)
+
+
+def test_the_same_ids_of_other_values_are_refused(output: Path) -> None:
+    """Rows whose values were named anew have the same shards, and other vocabularies."""
+    rows = SHARDS.digest("train")
+    write_checkpoint(output / "o", sample_records(TABLES, 5), TABLES, training_data=rows, vocabularies="1" * 64)
+    told = r"data\.path, digest of the vocabularies: '1{64}' then, '2{64}' now"
+    with pytest.raises(CheckpointError, match=told):
+        find_start(settings(output / "o"), replace(SHARDS, vocabularies=FileInfo("vocabularies.h5", 1, "2" * 64)))
 
 
 def test_the_order_of_the_shards_counts_and_their_names_do_not() -> None:

@@ -5,7 +5,7 @@ import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -230,6 +230,16 @@ def test_plans_that_depend_on_evaluations_cannot_be_saved(config: Path, plans: P
         SavedPlans(run, TRAINERS)
 
 
+def test_plans_of_a_run_from_its_start_are_not_those_of_later_rows(config: Path, plans: Path) -> None:
+    run = run_of(config, f"train.plans={plans}")
+    of_earlier_rows = SimpleNamespace(step=40, data_step=0, training_data="of others", vocabularies=None)
+    schedule = tuple(replace(segment, first_step=40 + segment.first_step) for segment in run.schedule)
+    start = SimpleNamespace(manifest=of_earlier_rows)
+    later = Run(run.config, run.manifest, schedule, start)  # type: ignore[arg-type]
+    with pytest.raises(PlanFileError, match=r"goes on with later rows from step 40: leave out train\.plans"):
+        SavedPlans(later, TRAINERS)
+
+
 def test_a_run_goes_on_where_a_saved_segment_ends(config: Path, plans: Path) -> None:
     run = run_of(config, f"train.plans={plans}")
     later = Run(run.config, run.manifest, run.schedule[3:])
@@ -239,7 +249,8 @@ def test_a_run_goes_on_where_a_saved_segment_ends(config: Path, plans: Path) -> 
     within = run_of(config, f"train.plans={plans}")
     first = within.schedule[0]
     cut = [Segment(**{**vars(first), "first_batch": 1, "first_step": 1, "batches": first.batches - 1})]
-    start = SimpleNamespace(manifest=SimpleNamespace(step=1))
+    same_rows = {"training_data": within.manifest.digest("train"), "vocabularies": None}
+    start = SimpleNamespace(manifest=SimpleNamespace(step=1, data_step=0, **same_rows))
     run_within = Run(within.config, within.manifest, (*cut, *within.schedule[1:]), start)  # type: ignore[arg-type]
     with pytest.raises(PlanFileError, match=r"from step 1 on, and nothing begins there: the checkpoint .* of step 1"):
         SavedPlans(run_within, TRAINERS)

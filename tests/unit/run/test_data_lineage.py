@@ -35,6 +35,9 @@ def then(tmp_path: Path) -> CheckpointManifest:
     ("now", "found"),
     [
         (day("0" * 64, FIRST), Lineage.SAME),
+        (day("0" * 64, None), Lineage.SAME),
+        (day("0" * 64, GROWN, FIRST), Lineage.SAME),
+        (day("0" * 64, GROWN), Lineage.OTHER),
         (day("1" * 64, FIRST), Lineage.LATER),
         (day("1" * 64, GROWN, FIRST), Lineage.GROWN),
         (day("1" * 64, GROWN, LATER), Lineage.OTHER),
