@@ -60,7 +60,7 @@ def schema_of(
                 "width": table.width,
                 "file": files[table.name],
                 "vocabulary": vocabularies[table.name],
-                "values": "hashed" if reader.is_hashed else "texts" if reader.is_text else "numbers",
+                "values": reader.kind,
                 "buckets": reader.buckets,
             }
             for table, reader in zip(tables, readers, strict=True)

@@ -56,6 +56,11 @@ class ExportedValues:
             self.buckets = vocabulary.unseen_buckets
 
     @property
+    def kind(self) -> str:
+        """What values are, as `schema.json` says it."""
+        return "hashed" if self.is_hashed else "texts" if self.is_text else "numbers"
+
+    @property
     def arrow_type(self) -> Any:
         """Type of the values; null where they were hashed."""
         return pa.null() if self.is_hashed else pa.string() if self.is_text else pa.int64()

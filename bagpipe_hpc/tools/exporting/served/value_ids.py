@@ -36,6 +36,14 @@ def other(value, buckets):
     return 1 + mixed(value) % buckets if buckets else 0
 
 
+def require_kind(value, table, kind):
+    if value is not None and kind != "hashed" and isinstance(value, str) != (kind == "texts"):
+        cure = "; a hexadecimal one is int(text, 16)" if kind == "numbers" else ""
+        raise TypeError(f"table {table}: {value!r} is given, and its values are {kind} (schema.json){cure}")
+
+
 def value_ids(table, values):
+    for value in values:
+        require_kind(value, table, tables[table]["values"])
     ids, buckets = vocabulary(table), tables[table]["buckets"]
     return [0 if value is None else ids[value] if value in ids else other(value, buckets) for value in values]

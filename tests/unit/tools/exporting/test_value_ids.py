@@ -42,7 +42,9 @@ def export_values(shards: Path, folder: Path) -> ModuleType:
     manifest = load_manifest(shards)
     values = [ExportedValues(shards, manifest, table.name) for table in manifest.tables]
     files, _ = write_vocabularies(folder, values)
-    tables = [{"name": own.name, "vocabulary": files[own.name], "buckets": own.buckets} for own in values]
+    tables = [
+        {"name": own.name, "vocabulary": files[own.name], "buckets": own.buckets, "values": own.kind} for own in values
+    ]
     (folder / "schema.json").write_text(json.dumps({"tables": tables}))
     script = Path(package.__file__).parent / "served" / "value_ids.py"
     (folder / "value_ids.py").write_text(script.read_text())
@@ -60,6 +62,10 @@ def test_ids_of_criteo(tmp_path: Path) -> None:
     for place, name in enumerate(expected["ids"]):
         values = [int(row[14 + place], 16) if row[14 + place] else None for row in fields]
         assert served.value_ids(name, values) == expected["ids"][name]
+    with pytest.raises(
+        TypeError, match=r"table C1: '05db9164' is given, and its values are numbers .* int\(text, 16\)"
+    ):
+        served.value_ids("C1", [7, None, "05db9164"])
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -79,6 +85,9 @@ def test_ids_of_integers_and_texts(way: str, tmp_path: Path) -> None:
     genres = [[pair.partition(":")[0] for pair in row["genres"].split("|") if pair] for row in rows]
     table = next(feature.table for feature in load_manifest(tmp_path / "shards").features if feature.name == "genres")
     assert [served.value_ids(table, own) for own in genres] == expected["ids"]["genres"]
+    if way != "hashed":
+        with pytest.raises(TypeError, match=rf"table {table}: 7 is given, and its values are texts"):
+            served.value_ids(table, [7])
     buckets = WAYS[way].get("unseen_buckets", 0)
     unseen = served.value_ids("user", [None, 1 << 62, -5])
     assert unseen[0] == 0
