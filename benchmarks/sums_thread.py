@@ -23,9 +23,8 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from bagpipe_hpc.mpi.reduction import GradientReducer, PendingSum, SumComms
-from bagpipe_hpc.mpi.request_watch import Awaited
-from bagpipe_hpc.mpi.rows.transfer import TESTS_A_WAKE
-from bagpipe_hpc.mpi.waiting import Haste, nothing_to_watch
+from bagpipe_hpc.mpi.requests import Awaited
+from bagpipe_hpc.mpi.waiting import TESTS_A_WAKE, Haste, nothing_to_watch
 from bagpipe_hpc.roles.mover_pace import MoverPace
 from bagpipe_hpc.roles.request_waits import open_watch
 from bagpipe_hpc.roles.sums_thread import SumsThread

@@ -11,7 +11,7 @@ from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels.device import Device
 from bagpipe_hpc.models.complete_gradients import ONE_PASS
 from bagpipe_hpc.models.dense_sums import DenseSums, PendingDenseSum
-from bagpipe_hpc.mpi.request_watch import Awaited
+from bagpipe_hpc.mpi.requests import Awaited
 from bagpipe_hpc.mpi.waiting import Haste, Waits
 
 

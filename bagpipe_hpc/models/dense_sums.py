@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bagpipe_hpc.config.doors import DENSE_SUMS
-from bagpipe_hpc.mpi.request_watch import Awaited
+from bagpipe_hpc.mpi.requests import Awaited
 
 
 class PendingDenseSum(Protocol):

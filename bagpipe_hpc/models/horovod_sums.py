@@ -8,7 +8,7 @@ import horovod.torch as hvd
 import torch
 from torch import Tensor
 
-from bagpipe_hpc.mpi.request_watch import Awaited
+from bagpipe_hpc.mpi.requests import Awaited
 
 
 @dataclass(frozen=True)

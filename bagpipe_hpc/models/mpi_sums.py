@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bagpipe_hpc.mpi.reduction import GradientReducer, PendingSum, SumComms
-from bagpipe_hpc.mpi.request_watch import Awaited
+from bagpipe_hpc.mpi.requests import Awaited
 from bagpipe_hpc.plan.sum_levels import Levels, sum_levels
 
 

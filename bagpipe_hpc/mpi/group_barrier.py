@@ -5,7 +5,7 @@ import time
 from mpi4py import MPI
 
 from bagpipe_hpc.errors import WaitTimeoutError
-from bagpipe_hpc.mpi.request_watch import Awaited
+from bagpipe_hpc.mpi.requests import Awaited
 
 
 class GroupBarrier:

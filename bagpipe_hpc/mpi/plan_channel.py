@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import WaitTimeoutError
 from bagpipe_hpc.mpi.communicators import ORACLE_RANK
-from bagpipe_hpc.mpi.request_watch import Awaited
+from bagpipe_hpc.mpi.requests import Awaited
 from bagpipe_hpc.mpi.waiting import wait_for_all, wait_until
 from bagpipe_hpc.plan.batch_plan import BatchPlan, GroupPlan, ReceivedPlan, SharedPlan, TrainerPlan
 

@@ -27,14 +27,14 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from bagpipe_hpc.mpi.request_watch import Awaited, SpentRequests
+from bagpipe_hpc.mpi.requests import Awaited, SpentRequests
 from bagpipe_hpc.mpi.start.hosts import spans_hosts
 from bagpipe_hpc.mpi.waiting import nothing_to_watch, wait_until
 from bagpipe_hpc.plan.slices import slice_bounds
 from bagpipe_hpc.plan.sum_levels import Levels, share_pieces
 
-_TESTS_A_WAKE = 16
-"""As `mpi.rows.transfer.TESTS_A_WAKE`, but its sleeps grow longer, and the thread has nothing else to do."""
+_TESTS_A_WAIT = 16
+"""As `mpi.waiting.TESTS_A_WAKE`, but its sleeps grow longer, and the thread has nothing else to do."""
 
 
 class Wait(NamedTuple):
@@ -225,7 +225,7 @@ class PendingSum:
 
     def advance_far(self) -> bool:
         """Advance several times over: between hosts a test moves a long message on by a small part of it."""
-        return any(self.advance() for _ in range(_TESTS_A_WAKE))
+        return any(self.advance() for _ in range(_TESTS_A_WAIT))
 
     def _go_on(self, *, begins_stage: bool) -> None:
         try:

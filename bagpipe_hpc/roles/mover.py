@@ -23,7 +23,7 @@ from bagpipe_hpc.errors import WaitTimeoutError
 from bagpipe_hpc.kernels.device import Mark
 from bagpipe_hpc.mpi.group_barrier import GroupBarrier
 from bagpipe_hpc.mpi.plan_channel import PlanReceiver
-from bagpipe_hpc.mpi.request_watch import Awaited
+from bagpipe_hpc.mpi.requests import Awaited
 from bagpipe_hpc.mpi.rows.transfer import PendingRows, advance_any
 from bagpipe_hpc.mpi.waiting import Haste
 from bagpipe_hpc.plan.batch_plan import NO_GROUP, ReceivedPlan

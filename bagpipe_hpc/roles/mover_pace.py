@@ -19,9 +19,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from bagpipe_hpc.kernels.request_watch import Pauses, PausingWatch, RequestWatch
-from bagpipe_hpc.mpi.request_watch import Awaited, handles
-from bagpipe_hpc.mpi.rows.transfer import LONGEST_SLEEP_S, TESTS_A_WAKE
-from bagpipe_hpc.mpi.waiting import Haste
+from bagpipe_hpc.mpi.requests import Awaited, handles
+from bagpipe_hpc.mpi.rows.transfer import LONGEST_SLEEP_S
+from bagpipe_hpc.mpi.waiting import TESTS_A_WAKE, Haste
 from bagpipe_hpc.roles.request_waits import open_watch
 
 _GROWTH = 1.5

@@ -10,7 +10,7 @@ import time
 from bagpipe_hpc.errors import WaitTimeoutError
 from bagpipe_hpc.kernels.request_watch import LooksOfMpi, Pauses, RequestWatch, request_watch
 from bagpipe_hpc.mpi.native_calls import HANDLE_BYTES, STATUS_BYTES, address_of
-from bagpipe_hpc.mpi.request_watch import Awaited, are_over, handles
+from bagpipe_hpc.mpi.requests import Awaited, are_over, handles
 
 _LOOKS_A_WAIT = 8
 """Of who is in no hurry, in a wait that lasts as long as the one before."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from bagpipe_hpc.mpi.request_watch import Awaited
+from bagpipe_hpc.mpi.requests import Awaited
 from bagpipe_hpc.mpi.rows.transfer import PendingRows
 from bagpipe_hpc.mpi.waiting import Haste
 from bagpipe_hpc.plan.batch_plan import Additions, ReceivedPlan

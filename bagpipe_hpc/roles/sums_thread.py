@@ -10,9 +10,8 @@ import threading
 
 from bagpipe_hpc.config.sections.train import MOVER, OWN
 from bagpipe_hpc.kernels.request_watch import Pauses, RequestWatch
-from bagpipe_hpc.mpi.request_watch import Awaited, handles
-from bagpipe_hpc.mpi.rows.transfer import TESTS_A_WAKE
-from bagpipe_hpc.mpi.waiting import Haste
+from bagpipe_hpc.mpi.requests import Awaited, handles
+from bagpipe_hpc.mpi.waiting import TESTS_A_WAKE, Haste
 from bagpipe_hpc.roles.request_waits import open_watch
 from bagpipe_hpc.roles.rows_under_way import DenseUnderWay
 

@@ -52,7 +52,7 @@ from torch import Tensor
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.kernels.device import Mark
 from bagpipe_hpc.kernels.short_floats import ShortFloats
-from bagpipe_hpc.mpi.request_watch import Awaited
+from bagpipe_hpc.mpi.requests import Awaited
 from bagpipe_hpc.mpi.rows.exchange import Arrival, RowExchange, awaited_together
 from bagpipe_hpc.mpi.rows.host_chain import HostChain
 from bagpipe_hpc.mpi.waiting import Waits

@@ -9,7 +9,7 @@ from torch import Tensor
 from bagpipe_hpc.kernels.device import Device
 from bagpipe_hpc.kernels.short_floats import ShortFloats
 from bagpipe_hpc.mpi.reduction import GradientReducer, PendingSum
-from bagpipe_hpc.mpi.request_watch import Awaited
+from bagpipe_hpc.mpi.requests import Awaited
 
 
 class PendingRows(Protocol):

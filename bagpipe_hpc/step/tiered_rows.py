@@ -8,7 +8,7 @@ order of a step: sums that all trainers make first, then what goes home.
 
 from torch import Tensor
 
-from bagpipe_hpc.mpi.request_watch import Awaited
+from bagpipe_hpc.mpi.requests import Awaited
 from bagpipe_hpc.plan.batch_plan import ReceivedPlan
 from bagpipe_hpc.step.home_rows import HomeRows
 from bagpipe_hpc.step.ready_batch import ReadyBatch

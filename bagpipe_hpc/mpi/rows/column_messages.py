@@ -15,8 +15,8 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from bagpipe_hpc.mpi.native_calls import HANDLE_BYTES, address_of, handle_of
-from bagpipe_hpc.mpi.request_watch import Awaited, SpentRequests
-from bagpipe_hpc.mpi.rows.transfer import TESTS_A_WAKE
+from bagpipe_hpc.mpi.requests import Awaited, SpentRequests
+from bagpipe_hpc.mpi.waiting import TESTS_A_WAKE
 from bagpipe_hpc.plan.grid_hops import MessagesByAddress
 
 log = logging.getLogger(__name__)

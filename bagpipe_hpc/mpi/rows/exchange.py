@@ -24,7 +24,7 @@ from typing import Any
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from bagpipe_hpc.mpi.request_watch import Awaited, SpentRequests
+from bagpipe_hpc.mpi.requests import Awaited, SpentRequests
 from bagpipe_hpc.mpi.rows.column_messages import ColumnMessages, messages_by_address
 from bagpipe_hpc.mpi.rows.grid_comms import GridComms
 from bagpipe_hpc.mpi.rows.hop import Hop

@@ -5,8 +5,8 @@ from typing import Any
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from bagpipe_hpc.mpi.request_watch import Awaited, SpentRequests
-from bagpipe_hpc.mpi.rows.transfer import TESTS_A_WAKE
+from bagpipe_hpc.mpi.requests import Awaited, SpentRequests
+from bagpipe_hpc.mpi.waiting import TESTS_A_WAKE
 from bagpipe_hpc.plan.grid_hops import Layout
 
 

@@ -13,8 +13,8 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from bagpipe_hpc.mpi.request_watch import Awaited
-from bagpipe_hpc.mpi.rows.transfer import TESTS_A_WAKE
+from bagpipe_hpc.mpi.requests import Awaited
+from bagpipe_hpc.mpi.waiting import TESTS_A_WAKE
 
 _TAGS = 4096
 """Sums whose messages differ in their tags; far fewer are under way at once (MPI has 32,767 tags at least)."""

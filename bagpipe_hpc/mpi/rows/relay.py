@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bagpipe_hpc.mpi.request_watch import Awaited, SpentRequests
+from bagpipe_hpc.mpi.requests import Awaited, SpentRequests
 from bagpipe_hpc.mpi.rows.column_messages import ColumnMessages
 from bagpipe_hpc.mpi.rows.grid_comms import GridComms
 from bagpipe_hpc.mpi.rows.hop import Hop

@@ -26,8 +26,7 @@ from bagpipe_hpc.mpi.rows.client import (
     pieces,
 )
 from bagpipe_hpc.mpi.rows.host_tables import HostTables
-from bagpipe_hpc.mpi.rows.transfer import TESTS_A_WAKE
-from bagpipe_hpc.mpi.waiting import Answered
+from bagpipe_hpc.mpi.waiting import TESTS_A_WAKE, Answered
 from bagpipe_hpc.rows.copies import RowCopies
 from bagpipe_hpc.rows.store import Places, Records, RowStore, Use
 

@@ -10,15 +10,11 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import WaitTimeoutError
-from bagpipe_hpc.mpi.request_watch import Awaited
-from bagpipe_hpc.mpi.waiting import wait_until
+from bagpipe_hpc.mpi.requests import Awaited
+from bagpipe_hpc.mpi.waiting import TESTS_A_WAKE, wait_until
 
 LONGEST_SLEEP_S = 100e-6
 """Between tests of rows that are on their way."""
-TESTS_A_WAKE = 4
-"""Tests between two sleeps, at both ends: a test moves a long message on by some 40 kB and no further (MPICH 5.0.2 over
-TCP), so with one test a wake the rate would be that of waking up. Four do for 10 Gbit/s; with 16, and sleeps of 20 us,
-a server took 0.14 instead of 0.09 of a core over 1 Gbit/s."""
 
 
 def _nothing() -> None:

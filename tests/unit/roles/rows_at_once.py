@@ -1,6 +1,6 @@
 """A `RowSharing` of a trainer that waits for no other."""
 
-from bagpipe_hpc.mpi.request_watch import Awaited
+from bagpipe_hpc.mpi.requests import Awaited
 from bagpipe_hpc.mpi.waiting import Haste
 from bagpipe_hpc.plan.batch_plan import ReceivedPlan
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bagpipe_hpc.mpi.request_watch import Awaited
+from bagpipe_hpc.mpi.requests import Awaited
 from bagpipe_hpc.mpi.waiting import Haste
 from bagpipe_hpc.plan.batch_plan import ReceivedPlan
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind

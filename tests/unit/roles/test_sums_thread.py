@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from bagpipe_hpc.kernels.request_watch import Pauses, PausingWatch
-from bagpipe_hpc.mpi.request_watch import Awaited
+from bagpipe_hpc.mpi.requests import Awaited
 from bagpipe_hpc.mpi.waiting import Haste
 from bagpipe_hpc.roles import sums_thread
 from bagpipe_hpc.roles.sums_thread import SumsThread, open_sums_thread

@@ -7,7 +7,7 @@ import pytest
 from mpi4py import MPI
 
 from bagpipe_hpc.kernels.request_watch import NativeWatch, Pauses
-from bagpipe_hpc.mpi.request_watch import SpentRequests, handles
+from bagpipe_hpc.mpi.requests import SpentRequests, handles
 from bagpipe_hpc.mpi.waiting import wait_until
 from bagpipe_hpc.roles.request_waits import open_watch
 
