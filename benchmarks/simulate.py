@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bagpipe_hpc.config.file import load_config
+from bagpipe_hpc.config.sections.train import MOVER
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.rows.record import RowRecord
@@ -160,7 +161,8 @@ def _predict(job: Cell, busy_ms: float, line: dict[str, Any]) -> Prediction:
         busy_ms * 1e-3 * job["trainers"] / batch_size,
         spread=job["spread"],
     )
-    cluster = replace(cluster, dense_sums=config.train.dense_sums)
+    train = config.train
+    cluster = replace(cluster, dense_sums=train.dense_sums, has_sums_thread=train.sums_thread != MOVER)
     return predict(planned.loads, window, cluster, RowRecord.of(config), step_orders(config, trace).on(cluster))
 
 

@@ -18,6 +18,10 @@ _GROWN = (
 )
 
 
+MOST_SKIPPED = 1_000_000
+"""Malformed rows: the manifest names each."""
+
+
 @dataclass(frozen=True)
 class PrepareSettings:
     """How clicks are prepared; a flag of `bagpipe prepare` each."""
@@ -69,7 +73,8 @@ class PrepareSettings:
         fraction = self.test_fraction
         _require(fraction is None or 0 <= fraction < 1, "test-fraction", fraction, "use 0 or more, less than 1")
         _require(self.compression in COMPRESSIONS, "compression", self.compression, f"use {', '.join(COMPRESSIONS)}")
-        _require(self.skip_bad_rows >= 0, "skip-bad-rows", self.skip_bad_rows, "use 0 or more")
+        cure = f"use 0 to {MOST_SKIPPED}: each is named in the manifest"
+        _require(0 <= self.skip_bad_rows <= MOST_SKIPPED, "skip-bad-rows", self.skip_bad_rows, cure)
         _require(self.backend in BACKENDS, "backend", self.backend, f"use one of {', '.join(BACKENDS)}")
         _require(0 <= self.unseen_buckets < 1 << 31, "unseen-buckets", self.unseen_buckets, "use 0 to 2 ** 31 - 1")
         if self.test_files is not None:

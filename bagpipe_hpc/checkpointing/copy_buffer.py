@@ -34,5 +34,8 @@ class CopyBuffer:
             self._mapped = None  # gives its pages back
             if size > self._room():
                 return None
-            self._mapped = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            try:
+                self._mapped = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            except OSError:  # the system promises no more memory than it has, or somebody else was faster
+                return None
         return np.frombuffer(self._mapped, _NUMBER, rows * columns).reshape(rows, columns)

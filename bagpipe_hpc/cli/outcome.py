@@ -35,7 +35,7 @@ def exit_code_of(command: Callable[[], int], program: str, after_interrupt: Call
         after_interrupt: says what to do after Ctrl-C; follows the word `interrupted`.
 
     Returns:
-        What `command` returns, or `EXIT_ERROR` or `EXIT_INTERRUPTED`; `EXIT_OK` where nobody reads on.
+        What `command` returns, or `EXIT_ERROR` or `EXIT_INTERRUPTED`; `EXIT_OK` where nobody reads its stdout on.
     """
     with safe_streams():
         try:

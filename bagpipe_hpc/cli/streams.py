@@ -14,7 +14,7 @@ from bagpipe_hpc.errors import refused
 def safe_streams() -> Iterator[None]:
     """Let the body speak: what stdout cannot take is an error, what stderr cannot take is lost.
 
-    What a shell has closed (`>&-`) takes everything. That a reader has gone is a `BrokenPipeError` of either stream.
+    What a shell has closed (`>&-`) takes everything. That the reader of stdout has gone is a `BrokenPipeError`.
 
     Raises:
         FileError: raised in the body by what writes to stdout.
@@ -38,6 +38,8 @@ def _open_closed() -> None:
 
 
 def _refuse(error: OSError) -> None:
+    if isinstance(error, BrokenPipeError):
+        raise error
     raise refused(error, Path("stdout")) from error
 
 
@@ -76,8 +78,6 @@ class _Guarded:
     def _guarding(self) -> Iterator[None]:
         try:
             yield
-        except BrokenPipeError:
-            raise
         except OSError as error:
             self._see(error)
 

@@ -110,7 +110,7 @@ class _Trial:
                     "normalisation and the like (nn.LayerNorm does)"
                 )
         alone = self._forward(1).detach()
-        if (alone - logits[:1]).abs().max() > self._close * logits.abs().max():
+        if not (alone - logits[:1]).abs().max() <= self._close * logits.abs().max():  # nor where it is NaN
             one, among = float(alone.flatten()[0]), float(logits.flatten()[0])
             self._refuse(
                 f"the logit of a sample depends on the other samples of its slice ({one:.6g} alone, {among:.6g} among "

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from bagpipe_hpc.config.file import own_keys, to_document
 from bagpipe_hpc.errors import ConfigError, PlanFileError
 from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.plan.exchange_grid import choose_grid
-from bagpipe_hpc.plan.schedule import Segment
+from bagpipe_hpc.plan.schedule import Segment, SegmentKind
 from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.planning.policy_choice import keeps_order, policy_class
 from bagpipe_hpc.planning.sharing_choice import has_homes
@@ -104,8 +103,8 @@ def _named_files(own: dict[str, Any]) -> Iterator[tuple[str, Path]]:
 
 def _first_batch(run: Run) -> int:
     """Of what the first batch of the training data looks up, in the order of the policy."""
-    training = next(segment for segment in run.schedule if segment.is_training)
-    rows = next(run.batches(replace(training, epoch=0, first_batch=0, batches=1)))
+    first = Segment(SegmentKind.TRAIN, 0, 0, 1, 0, run.manifest.rows("train"), run.config.train.batch_size, False)
+    rows = next(run.batches(first))
     return crc32(rows.values.data)
 
 

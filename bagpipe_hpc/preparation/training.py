@@ -8,10 +8,12 @@ from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.preparation.prepare import nothing_left, prepare_run
 from bagpipe_hpc.run.output_folder import (
     TENSORBOARD_NAME,
+    RunSoFar,
     check_output,
     check_writable,
     hold_output,
     record_config,
+    require_untouched,
     start_output,
 )
 from bagpipe_hpc.run.run import Run
@@ -32,6 +34,7 @@ class Training:
         self.config = config
         self.voice = voice
         self.folder: Path | None = Path(config.train.output)
+        self._found: RunSoFar | None = None
 
     def check(self) -> None:
         """See that the output folder and the timeline can be written.
@@ -53,6 +56,7 @@ class Training:
         Raises:
             BagpipeError: data and settings do not fit, or an earlier run is in the way.
         """
+        self._found = RunSoFar.of(self.config)
         run = prepare_run(self.config)
         if what := nothing_left(run):
             return run, what
@@ -65,6 +69,8 @@ class Training:
 
     def start(self, run: Run) -> None:
         """Start the output folder anew, unless the run goes on from one of its checkpoints."""
+        if self._found is not None:
+            require_untouched(run.config, self._found)
         start_output(run.config, run.start, evaluates_first=run.evaluates_first)
 
     def settled(self, run: Run) -> None:

@@ -119,5 +119,5 @@ def open_arrays(path: Path, kind: str, cure: str) -> Iterator[ArrayFile]:
         if error.filename is None:
             raise DataError(f"{path}: cannot be read ({error}); {cure}") from error
         raise refused(error, path) from error
-    except (ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+    except (ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{path}: cannot be read as {kind} ({error}); {cure}") from error

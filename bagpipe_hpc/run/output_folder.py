@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from bagpipe_hpc.config.file import to_toml
 from bagpipe_hpc.config.schema import Config
@@ -128,9 +129,40 @@ def check_output(config: Config, start: Checkpoint | None) -> None:
         )
 
 
+class RunSoFar(NamedTuple):
+    """What an output folder holds of a run, as far as a run that starts there goes by it."""
+
+    checkpoints: tuple[Path, ...]
+    has_metrics: bool
+    has_summary: bool
+
+    @classmethod
+    def of(cls, config: Config) -> "RunSoFar":
+        """As it is now."""
+        output = Path(config.train.output)
+        there = ((output / name).exists() for name in (METRICS_NAME, SUMMARY_NAME))
+        return cls(tuple(find_checkpoints(output)), *there)
+
+
+def require_untouched(config: Config, found: RunSoFar) -> None:
+    """See that nobody has written to the output folder since it was looked at, now that others are kept out of it.
+
+    Raises:
+        ConfigError: somebody has, and what is there may not be overwritten.
+    """
+    if not config.train.overwrite and RunSoFar.of(config) != found:
+        raise ConfigError(
+            f"train.output = {config.train.output!r}: another run has written there while this one was being prepared; "
+            "start it again, which then goes by what is there now"
+        )
+
+
 def is_own_checkpoint(config: Config, start: Checkpoint | None) -> bool:
     """Whether a checkpoint lies in the run's own output folder."""
-    return start is not None and start.directory.resolve().parent.parent == Path(config.train.output).resolve()
+    return (
+        start is not None
+        and start.directory.resolve().parent == Path(config.train.output).resolve() / CHECKPOINTS_FOLDER
+    )
 
 
 def _left_behind(config: Config, start: Checkpoint) -> list[Path]:
@@ -192,6 +224,7 @@ def start_output(config: Config, start: Checkpoint | None, *, evaluates_first: b
             remove_checkpoints(_left_behind(config, start))
             forget_best_after(output / CHECKPOINTS_FOLDER, start.manifest.step)
         else:
+            remove_checkpoints(find_checkpoints(output))  # manifests first: what is left of a cut removal is none
             for path in _earlier_run(config):
                 if path.is_dir():
                     shutil.rmtree(path)

@@ -118,6 +118,10 @@ _BEFORE_CHOICES = {
     "train.dense_sums": "horovod",
     "train.row_sums": "float32",
     "tables.initial_bound": 0.0,
+    "features.pooling": "sum",
+    "features.pooling_of": {},
+    "features.longest": 0,
+    "features.longest_of": {},
     "graph.fan_outs": [],
     "model.frozen": [],
     "tables.frozen": [],
@@ -212,22 +216,34 @@ def _order_of_policies(manifest: CheckpointManifest, config: Config, shards: Sha
         ends = _ends_of_segments(manifest, config, shards)
     keys = [POLICIES.key, *own_keys(config, POLICIES), *policy.order_settings, *ends]
     then_name, _ = _both(manifest, config, POLICIES.key)
-    if all(_orders_as_configured(name) for name in (then_name, config.policy.name)):
+    if all(_orders_as_configured(name, config) for name in (then_name, config.policy.name)):
         return []
     changed = {key: values for key in keys if (values := _both(manifest, config, key))[0] != values[1]}
     return [f"{_was(key, *values)} (the samples' order)" for key, values in changed.items()]
 
 
-def _orders_as_configured(name: str) -> bool:
+def _is_known(name: Any, config: Config) -> bool:
+    """Whether a policy that a checkpoint names may be looked at: one of the package, or this run's own.
+
+    Another one would be imported, and nothing that is read is run.
+    """
+    return isinstance(name, str) and (name in POLICIES.entries or name == config.policy.name)
+
+
+def _orders_as_configured(name: Any, config: Config) -> bool:
     """Whether a policy leaves the order of samples to `[data]`; one that is not at hand may not."""
+    if not _is_known(name, config):
+        return False
     try:
         return keeps_order(name)
     except ConfigError:
         return False
 
 
-def _shares_out_samples(name: str) -> bool:
+def _shares_out_samples(name: Any, config: Config) -> bool:
     """Whether a policy gives samples to trainers in its own way; one that is not at hand may."""
+    if not _is_known(name, config):
+        return True
     try:
         return shares_out_samples(name)
     except ConfigError:
@@ -250,7 +266,7 @@ def _changed_scoring(manifest: CheckpointManifest, run: Run, arithmetic: Arithme
         yield f"model.precision: {then} -> {now}"
     then, now = _both(manifest, run.config, POLICIES.key)
     trained_by = manifest.arithmetic.trainers
-    if _shares_out_samples(then) and (now, arithmetic.trainers) != (then, trained_by):
+    if _shares_out_samples(then, run.config) and (now, arithmetic.trainers) != (then, trained_by):
         way = f"that of policy.name = {then!r} with {counted(trained_by, 'trainer')}"
         yield f"way of sharing samples out: {way} -> another (the last bits may differ)"
     same_slices = replace(arithmetic, trainers=manifest.arithmetic.trainers)  # whatever the number of trainers

@@ -223,7 +223,7 @@ def load_exported(directory: Path) -> ExportedModel:
             tuple(FileInfo(str(file["file"]), int(file["bytes"]), str(file["sha256"])) for file in about["files"]),
             {str(table["name"]): table for table in tables},
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise CheckpointError(f"{directory}: manifest.json or schema.json lacks {error}; {_CURE}") from error
 
 
@@ -234,7 +234,7 @@ def _read_json(path: Path, most_bytes: int = _MOST_BYTES) -> dict[str, Any]:
         raise CheckpointError(str(error)) from None
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read ({error.strerror}); {_CURE}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: is no JSON ({error}); {_CURE}") from error
     if not isinstance(document, dict):
         raise CheckpointError(f"{path}: holds no object; {_CURE}")

@@ -4,6 +4,7 @@ HDF5 can point a name at another file or promise terabytes that were never writt
 damaged or hostile one must not make its reader open other files or run out of memory.
 """
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from bagpipe_hpc.errors import CheckpointError
+from bagpipe_hpc.errors import CheckpointError, refused
 from bagpipe_hpc.storage.hdf5_attributes import plain_attribute
 
 
@@ -28,12 +29,25 @@ def open_plain(path: Path) -> h5py.File:
         return h5py.File(path, "r", locking=False)
 
 
+_OF_THE_SYSTEM = (errno.EMFILE, errno.ENFILE, errno.EACCES, errno.EIO, errno.ESTALE)
+"""Errors that say nothing of what a file holds."""
+
+
 @contextmanager
 def errors_name(path: str | Path) -> Iterator[None]:
-    """Turn what HDF5 raises about a damaged file into a `CheckpointError` that names it; put nothing else inside."""
+    """Turn what HDF5 raises about a damaged file into a `CheckpointError` that names it; put nothing else inside.
+
+    Raises:
+        CheckpointError: by the body, about a file that is damaged.
+        FileError: the system refuses a file, which may be sound.
+    """
     try:
         yield
-    except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
+    except OSError as error:
+        if error.errno in _OF_THE_SYSTEM:
+            raise refused(error, Path(path)) from None
+        raise CheckpointError(f"{path}: cannot be read as HDF5 ({error}); use another checkpoint") from None
+    except (RuntimeError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path}: cannot be read as HDF5 ({error}); use another checkpoint") from None
 
 

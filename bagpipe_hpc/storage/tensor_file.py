@@ -145,7 +145,7 @@ def tensor_places(path: Path) -> dict[str, TensorPlace]:
         return {name: _place(about, _LENGTH_BYTES + length, size) for name, about in header.items() if name != METADATA}
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read ({error.strerror}); {_CURE}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{path}: its header is damaged ({error}); {_CURE}") from error
 
 

@@ -125,7 +125,8 @@ class StatusWriter:
         if kind is None and self._is_sound and not self._thread.is_alive():  # after an error the file grows old
             self._write([ENDED])
             if self._prometheus:
-                self._prometheus.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # its folder has broken since
+                    self._prometheus.unlink(missing_ok=True)
 
     def now(self, doing: list[str] | None = None) -> Status:
         """What the rank does at this moment; `doing` where that is known better."""

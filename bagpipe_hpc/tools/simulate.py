@@ -21,6 +21,7 @@ from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.planning.capacity import within_memory
 from bagpipe_hpc.planning.policy import Policy, RunFacts
 from bagpipe_hpc.planning.policy_choice import build_policy
+from bagpipe_hpc.planning.run_facts import TrainingRows
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.preparation.prepare import prepare_run
@@ -41,6 +42,8 @@ from data_prep.synthetic.criteo_clicks import KAGGLE_IDS as TABLE_ROWS
 
 _CRITEO_INTEGERS = 13
 _DEFAULT_BATCHES = 100
+_OF_DATA = ("fae", "pinned", "slipstream")
+"""Policies that go by which rows of the data are hot, or by the names of its tables."""
 """Batches that count, where there are as many."""
 _MOST_BATCHES = 1_000_000
 """Planned in hours."""
@@ -59,6 +62,8 @@ class Trace:
         batches: the first so many batches of the run, in order.
         most_batches: how many there are; None where any number can be drawn.
         mean_look_ups: look-ups of a sample in each table, where there are ragged features.
+        training: the rows of the shards; None where batches are drawn.
+        table_names: of the tables of the shards.
     """
 
     table_offsets: NDArray[np.int64]
@@ -67,6 +72,8 @@ class Trace:
     batches: Callable[[int], Batches]
     most_batches: int | None = None
     mean_look_ups: tuple[float, ...] = ()
+    training: TrainingRows | None = None
+    table_names: tuple[str, ...] = ()
 
     def steady_batches(self, lookahead: int) -> int:
         """How many batches to count if nobody says: 100, or what a shorter trace leaves, at least 1."""
@@ -115,8 +122,8 @@ def shards_trace(config: Config) -> Trace:
     Raises:
         ConfigError, DataError: as for a run.
     """
-    run = prepare_run(config)
-    segment = run.schedule[0]
+    run = prepare_run(replace(config, train=replace(config.train, resume="")))
+    segment = next(segment for segment in run.schedule if segment.is_training)
 
     def batches(count: int) -> Batches:
         if count > segment.batches:
@@ -134,6 +141,8 @@ def shards_trace(config: Config) -> Trace:
         batches,
         segment.batches,
         manifest.mean_look_ups if manifest.ragged_features else (),
+        run.sample_orders.training,
+        run.tables.names,
     )
 
 
@@ -149,7 +158,16 @@ def synthetic_trace(config: Config, total_rows: int, zipf: float) -> Trace:
 
 
 def trace_policy(trace: Trace, config: Config, trainers: int) -> Policy:
-    """The configured policy, for a trace and so many trainers."""
+    """The configured policy, for a trace and so many trainers.
+
+    Raises:
+        ConfigError: it goes by the rows of the data, and these are drawn.
+    """
+    if trace.training is None and config.policy.name in _OF_DATA:
+        raise ConfigError(
+            f"policy.name = {config.policy.name!r}: goes by the rows of the data, and --rows draws others; leave out "
+            "--rows, and set data.path"
+        )
     facts = RunFacts(
         trace.table_offsets,
         trainers,
@@ -161,6 +179,9 @@ def trace_policy(trace: Trace, config: Config, trainers: int) -> Policy:
         mean_look_ups=trace.mean_look_ups,
         sharing=config.cache.sharing,
         exchange=config.cache.exchange,
+        cache_rows=config.cache.rows,
+        training=trace.training,
+        table_names=trace.table_names,
     )
     return build_policy(config.policy, facts)
 

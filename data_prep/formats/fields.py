@@ -32,6 +32,9 @@ _VALUE_TYPES = {
     Values.INTEGER: pa.int64(),
     Values.TEXT: pa.string(),
 }
+_MOST_DAYS_TOO_MANY = 3
+"""Of the 31st of February."""
+_WITH_SECONDS = ("%S", "%T", "%c", "%X", "%r", "%s")
 _PER_SECOND = {"seconds": 1, "milliseconds": 1000}
 
 
@@ -144,7 +147,23 @@ def _times(column: pa.BinaryArray, written: str) -> pa.Int64Array:
         integers = column if pa.types.is_integer(column.type) else _cast(column, _INTEGER, pa.int64())
         return integers if written == "seconds" else pc.divide(integers, _PER_SECOND[written])
     distinct = column.cast(pa.string()).dictionary_encode()  # rows of one time stand together, mostly
-    return pc.strptime(distinct.dictionary, written, "s").cast(pa.int64()).take(distinct.indices)
+    times = pc.strptime(distinct.dictionary, written, "s")
+    _require_no_carry(distinct.dictionary, times, written)
+    return times.cast(pa.int64()).take(distinct.indices)
+
+
+def _require_no_carry(texts: pa.StringArray, times: pa.TimestampArray, written: str) -> None:
+    """See that texts `[n]` are times that there are.
+
+    `strptime` makes the 2nd of March of the 30th of February, and the next minute of a 60th second. So texts are read
+    once more whose time may have come about so.
+    """
+    may_be = pc.less_equal(pc.day(times), _MOST_DAYS_TOO_MANY)
+    if any(field in written for field in _WITH_SECONDS):
+        may_be = pc.or_(may_be, pc.less_equal(pc.second(times), 1))
+    for text in texts.filter(may_be):
+        if problem := _time_problem(written, text.as_py().encode()):
+            raise pa.ArrowInvalid(f"{text}{problem}")
 
 
 def _groups(column: pa.Array, values: Values) -> pa.Int64Array:
@@ -187,7 +206,7 @@ def problem(column: Column, field: bytes) -> str | None:
         case Label(positive=positive):
             if not field:
                 return ", so that its label is missing"
-            return None if positive else problem(Dense(column.name), field)
+            return None if positive or _NUMBER.fullmatch(field) else ", which is no number"
         case Weight():
             if not field:
                 return " instead of a number, 0 or more"

@@ -6,6 +6,7 @@ Legend: `N` nodes, `E` edges that are read.
 """
 
 import gzip
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -14,13 +15,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.cluster.host_memory import free_bytes
+from bagpipe_hpc.errors import CapacityError, DataError
 from bagpipe_hpc.plan.bags import Int64s
 from bagpipe_hpc.plan.neighbours import Graph
 from bagpipe_hpc.storage.graphs.graph_file import neighbour_type
 
 MOST_NODES = 3_000_000_000
 """The square of their number is one of 64 bits."""
+_NODE_BYTES, _EDGE_BYTES = 16, 24
+"""While neighbours are listed: of a node, and at the least of an edge in one direction."""
 _COMMENTS = (b"#", b"%")
 _SEPARATORS = ("\t", ",", ";", " ")
 
@@ -55,6 +59,22 @@ def read_edges(files: Sequence[Path]) -> Edges:
     if not len(edges.sources):
         raise DataError(f"{', '.join(file.name for file in files)}: no edge; name files with two node numbers a line")
     return edges
+
+
+def require_memory(edges: Edges, nodes: int, *, directed: bool) -> None:
+    """See that this host has memory for the lists of neighbours of so many nodes.
+
+    Raises:
+        CapacityError: it has not.
+    """
+    directions = len(edges.sources) * (1 if directed else 2)
+    needed, free = _NODE_BYTES * nodes + _EDGE_BYTES * directions, free_bytes()
+    if needed > free:
+        raise CapacityError(
+            f"{nodes} nodes, up to the highest number, and {len(edges.sources)} edges: their lists of neighbours take "
+            f"about {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free; number the nodes without gaps, or use a "
+            "host with more memory"
+        )
 
 
 def build_graph(edges: Edges, nodes: int, *, directed: bool) -> tuple[Graph, int]:
@@ -115,7 +135,7 @@ def _layout(file: Path) -> tuple[int, str]:
                     text = line.decode("ascii", "replace").strip()
                     return skipped, next((one for one in _SEPARATORS if one in text), "\t")
                 skipped += 1
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{file}: cannot be read ({error}); check the path and the permissions") from error
     return skipped, ""
 

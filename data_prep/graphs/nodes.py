@@ -3,6 +3,7 @@
 Legend: `n` samples, `N` dense features, `K` labels.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
-from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.errors import ConfigError, DataError
 from bagpipe_hpc.plan.bags import Int64s
 
 NODE = "node"
@@ -47,7 +48,9 @@ def read_nodes(file: Path, label_columns: Sequence[str]) -> Nodes:
         label_columns: names of the columns of labels, one at least.
 
     Raises:
-        DataError: a column is missing, or a field is empty or not what its column holds; a node comes twice.
+        DataError: a column is missing or comes twice, or a field is empty or not what its column holds; a node comes
+            twice.
+        ConfigError: the nodes' numbers are to be labels.
     """
     try:
         table = pa_csv.read_csv(file)
@@ -58,6 +61,10 @@ def read_nodes(file: Path, label_columns: Sequence[str]) -> Nodes:
             raise DataError(f"{file}: has no column {name!r}, or two; it has {', '.join(table.column_names)}")
     if table.num_rows == 0:
         raise DataError(f"{file}: has no node; name the nodes to train on, a line each")
+    if twice := next((name for name, count in Counter(table.column_names).items() if count > 1), None):
+        raise DataError(f"{file}: column {twice!r} is there twice; name each column once")
+    if NODE in label_columns:
+        raise ConfigError(f"--label {NODE}: has the nodes' numbers; name a column of labels")
     numbers = _whole_numbers(file, table, NODE)
     first = np.unique(numbers, return_index=True)[1]
     if len(first) < len(numbers):
@@ -105,7 +112,7 @@ def _dense(file: Path, table: pa.Table, name: str) -> NDArray[np.float32]:
             "dense features"
         )
     with np.errstate(over="ignore"):
-        numbers: NDArray[np.float32] = pc.cast(column, pa.float64()).to_numpy().astype(np.float32)
+        numbers: NDArray[np.float32] = pc.cast(column, pa.float64(), safe=False).to_numpy().astype(np.float32)
     if not np.isfinite(numbers).all():
         row = int(np.flatnonzero(~np.isfinite(numbers))[0])
         raise DataError(f"{file}: column {name!r} is no finite float32 number in row {row + 1}")

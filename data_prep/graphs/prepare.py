@@ -13,7 +13,7 @@ from bagpipe_hpc.storage.shards.entries import FeatureInfo, InputInfo, ShardInfo
 from bagpipe_hpc.storage.shards.manifest import SCHEMA_VERSION, ShardManifest, save_manifest
 from bagpipe_hpc.storage.shards.samples import Samples
 from bagpipe_hpc.storage.shards.writer import write_shard
-from data_prep.graphs.edges import MOST_NODES, build_graph, read_edges
+from data_prep.graphs.edges import MOST_NODES, build_graph, read_edges, require_memory
 from data_prep.graphs.nodes import NODE, Nodes, read_nodes
 from data_prep.input_files import find_sources
 
@@ -65,6 +65,7 @@ def prepare_graph(
         )
     if count > MOST_NODES:
         raise DataError(f"{count} nodes: use {MOST_NODES} at most")
+    require_memory(read, count, directed=directed)
     train_rows = len(samples.numbers) - int(len(samples.numbers) * test_fraction)
     graph, loops = build_graph(read, count, directed=directed)
     alone = int((np.diff(graph.starts) == 0).sum())

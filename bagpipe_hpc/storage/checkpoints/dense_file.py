@@ -106,7 +106,7 @@ def _states(
     tensors = _Tensors(file, read)
     try:
         states = _decode(tensors, tree["model"]), _decode(tensors, tree["optimizer"])
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as error:
         raise CheckpointError(f"{file.filename}: its tree is malformed ({error!r}); use another checkpoint") from None
     for state in states:
         if not isinstance(state, dict):

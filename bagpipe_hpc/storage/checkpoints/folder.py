@@ -96,7 +96,10 @@ def _with_bases(directory: Path) -> list[Path]:
     chain = [directory]
     try:
         while (base := load_checkpoint_manifest(chain[-1] / MANIFEST_FILE).base) is not None:
-            chain.append(directory.with_name(checkpoint_name(base.step)))
+            below = directory.with_name(checkpoint_name(base.step))
+            if below in chain:  # one was put under the name of another
+                break
+            chain.append(below)
     except CheckpointError:
         pass  # whoever wants to read it is told
     return chain
@@ -105,5 +108,5 @@ def _with_bases(directory: Path) -> list[Path]:
 def _remove(directories: Iterable[Path]) -> None:
     """A checkpoint loses its manifest first, so that one whose removal is cut short is none."""
     for directory in directories:
-        (directory / MANIFEST_FILE).unlink()
+        (directory / MANIFEST_FILE).unlink(missing_ok=True)
         shutil.rmtree(directory, ignore_errors=True)

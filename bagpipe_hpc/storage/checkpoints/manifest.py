@@ -183,8 +183,11 @@ class CheckpointManifest:
         _require(not (before and self.vocabularies), "vocabularies", self.vocabularies, absent)
         earlier = self.base is None or self.base.step < self.step
         _require(earlier, "base", self.base, f"null or a checkpoint before step {self.step}")
-        standing = self.standing is None or 0 <= self.standing.best_step < self.step
-        _require(standing, "standing", self.standing, "null or one of evaluations before the step")
+        standing = self.standing
+        is_sound = standing is None or (
+            0 <= standing.best_step < self.step and math.isfinite(standing.best) and math.isfinite(standing.to_beat)
+        )
+        _require(is_sound, "standing", standing, "null or one of evaluations before the step, with finite values")
         self._check_heard()
         self._check_files()
 

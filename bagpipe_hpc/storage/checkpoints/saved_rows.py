@@ -13,6 +13,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from bagpipe_hpc.cluster.open_files import allow_open_files
 from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.rows.disk.array_face import DiskRows
 from bagpipe_hpc.rows.groups import TableGroup
@@ -251,6 +252,8 @@ class _ListedFile(_RowFile):
             last = min(first + self._records.most, end)
             places, rest = np.divmod(self.numbers.rows(first, last) - run.first, run.stride)
             is_own = rest == 0
+            if not is_own.any():
+                continue
             read += int(is_own.sum())
             for columns, piece in self._records.pieces(first, last):
                 target[places[is_own], columns] = piece[is_own]
@@ -274,6 +277,7 @@ def open_saved_rows(
     """
     if not 0 <= group < len(layers[0][1].groups):
         raise ValueError(f"group {group} is not among the {len(layers[0][1].groups)} widths of the checkpoint's tables")
+    allow_open_files()  # one or two for each server and layer
     with ExitStack() as stack:
         yield SavedRows(
             [

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -149,6 +150,11 @@ def _program(source: ExportSource, linear: str) -> tuple[bytes, float]:
     recorded = source.checkpoint.manifest.arithmetic.linear
     trained = ServedModel(source.model(model_kernels(config, torch.device("cpu"), recorded)), facts, features)
     difference = largest_difference(program, trained, facts, features)
+    if math.isinf(difference):
+        raise ConfigError(
+            f"model.name = {config.model.name!r}: as a program it gives logits that are no numbers where the trained "
+            "one gives numbers; write its layers without special cases for some samples"
+        )
     content = io.BytesIO()
     torch.export.save(program, content)
     return content.getvalue(), difference

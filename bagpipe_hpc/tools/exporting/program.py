@@ -8,6 +8,7 @@ Legend: `B` samples, `N` dense features, `D` width of a feature's rows, `V` ids 
 `K` labels.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -197,7 +198,7 @@ def largest_difference(
         features: of the data.
 
     Returns:
-        The largest absolute difference; 0 where every bit is the same.
+        The largest absolute difference, infinite where one is NaN; 0 where every bit is the same.
     """
     module = program.module()
     largest = 0.0
@@ -206,5 +207,6 @@ def largest_difference(
         with torch.no_grad():
             found, expected = module(*inputs.arguments), model(*inputs.arguments)
         if not torch.equal(found.view(torch.int32), expected.view(torch.int32)):
-            largest = max(largest, float((found - expected).abs().max()))
+            both_nan = found.isnan() & expected.isnan()
+            largest = max(largest, float((found - expected).abs().masked_fill(both_nan, 0).nan_to_num(math.inf).max()))
     return largest

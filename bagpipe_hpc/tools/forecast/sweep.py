@@ -200,12 +200,12 @@ def _as_many_as_fit(cases: Sequence[_Case]) -> list[_Case]:
 
 
 def _plan_together(cases: Sequence[_Case], run: Run, most_batches: int, tell: Tell) -> list[Outlook]:
-    memory_bytes = free_bytes() // len(cases)
+    free, wanted = free_bytes(), sum(case.least_bytes for case in cases)
     for case in cases:
-        if case.least_bytes > memory_bytes:
+        if case.least_bytes > free:
             raise CapacityError(
                 f"lookahead.batches = {case.window.lookahead}: the planner of {run.total_rows} rows needs "
-                f"{case.least_bytes / 1e9:.1f} GB, and {memory_bytes / 1e9:.1f} GB are free here; use "
+                f"{case.least_bytes / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free here; use "
                 "kernels.planner_state=sparse, a shorter window, or a host with more memory"
             )
     planners = [case.policy.planner(case.window) for case in cases]
@@ -215,7 +215,7 @@ def _plan_together(cases: Sequence[_Case], run: Run, most_batches: int, tell: Te
         for segment in segments:
             batches = tee(islice(run.batches(segment), most_batches or None), len(cases))
             steps = [
-                case.plans(planner, segment, own, memory_bytes)
+                case.plans(planner, segment, own, free * case.least_bytes // max(1, wanted))
                 for case, planner, own in zip(cases, planners, batches, strict=True)
             ]
             for number, _ in enumerate(zip(*steps, strict=True)):

@@ -123,8 +123,11 @@ def cells(contenders: Sequence[Contender], trainers: Sequence[int], cache_percen
     """Every combination; those of one condition stand together.
 
     Raises:
-        ConfigError: two contenders are the same.
+        ConfigError: two contenders are the same, or one sets the size of its cache.
     """
+    for contender in contenders:
+        if given := next((one for one in contender.overrides if one.startswith("cache.rows=")), None):
+            raise ConfigError(f"--policies {contender.label!r}: {given}: all have caches as large; use --cache PERCENT")
     return [
         Cell(contender, number, percent)
         for number in trainers

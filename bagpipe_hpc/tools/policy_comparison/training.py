@@ -95,6 +95,11 @@ def train(launch: Sequence[str], config: Path, overrides: Sequence[str], folder:
         raise ConfigError(
             f"{folder}: is a run with other settings; name another --output, or remove that folder and {note.name}"
         )
+    if summary.exists() and not note.exists():
+        raise ConfigError(
+            f"{folder}: is a run, and {note.name} beside it, which tells its settings, is gone; name another --output, "
+            "or remove that folder"
+        )
     if not summary.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(note) as partial:

@@ -83,16 +83,16 @@ def warnings(runs: Sequence[RunFiles]) -> Table:
 def differing_settings(runs: Sequence[RunFiles]) -> Table:
     """Settings in which runs differ; of a single run those that are not at their defaults."""
     known = [run for run in runs if run.settings]
-    columns = {run.name: run.settings for run in known}
+    columns = [(run.name, run.settings) for run in known]
     if len(known) == 1:
-        columns["default"] = _defaults()
-    keys = dict.fromkeys(key for settings in columns.values() for key in settings)
+        columns.append(("default", _defaults()))
+    keys = dict.fromkeys(key for _, settings in columns for key in settings)
     rows = []
     for key in keys:
-        values = [_value(settings, key) for settings in columns.values()]
+        values = [_value(settings, key) for _, settings in columns]
         if len(set(values)) > 1 and key not in _OF_NO_MEANING:
             rows.append([key, *values])
-    return Table(["setting", *columns], rows)
+    return Table(["setting", *(heading for heading, _ in columns)], rows)
 
 
 def _defaults() -> dict[str, Any]:
@@ -104,7 +104,7 @@ def _value(settings: dict[str, Any], key: str) -> str:
     if key not in settings:
         return _ABSENT
     value = settings[key]
-    return str(list(value) if isinstance(value, tuple) else value).lower() if isinstance(value, bool) else _plain(value)
+    return str(value).lower() if isinstance(value, bool) else _plain(value)
 
 
 def _plain(value: Any) -> str:

@@ -49,7 +49,7 @@ class PinnedPolicy(LookaheadPolicy):
         plan = read_plan(made_file("policy.plan", self.settings.plan))
         found: tuple[list[Int64s], list[Int64s]] = [], []
         for name, first, rows in zip(
-            facts.table_names, facts.table_offsets.tolist(), np.diff(facts.table_offsets).tolist(), strict=False
+            facts.table_names, facts.table_offsets[:-1].tolist(), np.diff(facts.table_offsets).tolist(), strict=True
         ):
             plan.of(name, rows)
             for of_tier, own in zip(found, (plan.pinned_rows(name), plan.hosted_rows(name)), strict=True):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import data_prep.formats.delimited
 from data_prep.formats.delimited import BadLine, DelimitedParser, layout_rows
-from data_prep.formats.layout import Dense, Label, Sparse, TextLayout, Unused, Values
+from data_prep.formats.layout import Dense, Label, Sparse, TextLayout, Time, Unused, Values
 from data_prep.formats.source_format import row_schema
 
 COLUMNS = (
@@ -26,7 +26,10 @@ GOOD = {"user": "7", "price": "1.5", "time": "?", "bought": "1", "item": "sock",
 
 
 def parser(separator: str = ",", quoted: bool = False) -> DelimitedParser:
-    layout = TextLayout(COLUMNS, separator, quoted=quoted)
+    return parser_of(TextLayout(COLUMNS, separator, quoted=quoted))
+
+
+def parser_of(layout: TextLayout) -> DelimitedParser:
     return DelimitedParser(layout, row_schema(layout), layout_rows(layout, row_schema(layout)))
 
 
@@ -97,6 +100,28 @@ def test_a_bad_line_is_named_and_the_others_are_read(reason: str) -> None:
     rows, bad = parser().parse_block(text)
     assert bad == [BadLine(2, reason)]
     assert rows.column("label").to_pylist() == [1, 0]
+
+
+@pytest.mark.parametrize("beside", [b"1,b,2021-03-01 00:00:01", b"x"])
+@pytest.mark.parametrize(
+    "time", ["2021-02-29 00:00:00", "2021-02-30 12:30:31", "2021-04-31 12:00:00", "2021-01-01 00:00:60"]
+)
+def test_a_time_that_there_is_not_is_bad_whatever_stands_beside_it(time: str, beside: bytes) -> None:
+    """C's strptime makes another time of it."""
+    columns = (Label("label"), Sparse("item"), Time("time", "%Y-%m-%d %H:%M:%S"))
+    good = [b"1,a,2020-02-29 23:59:59", b"0,c,2021-03-03 00:00:00"]
+    text = b"\n".join([good[0], f"1,b,{time}".encode(), good[1], beside])
+    rows, bad = parser_of(TextLayout(columns, ",")).parse_block(text)
+    assert bad[0] == BadLine(1, f"time is {time!r}, which is not written as '%Y-%m-%d %H:%M:%S' says")
+    assert rows.column("item").to_pylist()[:2] == ["a", "c"]
+
+
+@pytest.mark.parametrize("beside", [b"5", b"x"])
+def test_a_number_that_a_label_is_made_of_may_be_large(beside: bytes) -> None:
+    layout = TextLayout((Label("stars", at_least=4), Sparse("item")), ",")
+    rows, bad = parser_of(layout).parse_block(b"1e39,a\n-1e400,b\n" + beside + b",c")
+    assert rows.column("label").to_pylist()[:2] == [1, 0]
+    assert [line.index for line in bad] == ([2] if beside == b"x" else [])
 
 
 def test_characters_that_pyarrow_takes_for_numbers_do_no_harm_elsewhere() -> None:

@@ -14,6 +14,7 @@ from bagpipe_hpc.storage.graphs.graph_file import map_graph
 from bagpipe_hpc.storage.shards.check import damaged_files, verify_shards
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
+from data_prep.graphs.edges import read_edges
 from data_prep.graphs.prepare import prepare_graph
 from data_prep.synthetic.graph import COMMUNITIES, generate_graph
 from tests.graphs import write_graph_data
@@ -100,11 +101,38 @@ def test_other_separators_and_compression(tmp_path: Path, separator: str) -> Non
         ({"nodes": "node,label\n1,4000\n"}, r"nodes\.csv: column 'label' has class 4000; .* 1000 at most"),
         ({"nodes": "node,label,x\n1,0,a\n"}, r"nodes\.csv: column 'x' has a field that is no number; all columns but"),
         ({"nodes": "node,label,x\n1,0,1e99\n"}, r"nodes\.csv: column 'x' is no finite float32 number in row 1"),
+        ({"nodes": "node,label,x,x\n1,0,1,2\n"}, r"nodes\.csv: column 'x' is there twice; name each column once"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     with pytest.raises(DataError, match=said):
         prepared(tmp_path, **changes)
+    assert not (tmp_path / "out").exists()
+
+
+def test_numbers_of_nodes_are_no_labels(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--label node: has the nodes' numbers; name a column of labels"):
+        prepared(tmp_path, labels=["node"])
+
+
+def test_large_whole_numbers_are_dense_features(tmp_path: Path) -> None:
+    prepared(tmp_path, nodes=f"node,label,x\n1,0,{(1 << 53) + 1}\n2,1,3\n", node_count=5)
+
+
+def test_a_damaged_file_of_edges_is_named(tmp_path: Path) -> None:
+    damaged = bytearray(gzip.compress(b"0\t1\n" * 99))
+    damaged[10] |= 0b110  # a kind of block that there is not
+    (tmp_path / "edges.tsv.gz").write_bytes(damaged)
+    with pytest.raises(DataError, match=r"edges\.tsv\.gz: cannot be read"):
+        read_edges([tmp_path / "edges.tsv.gz"])
+
+
+def test_one_stray_number_takes_no_more_memory_than_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("data_prep.graphs.edges.free_bytes", lambda: 10_000_000_000)
+    with pytest.raises(
+        CapacityError, match=r"2900000001 nodes, up to the highest number, .* take about 46.4 GB, and 10.0"
+    ):
+        prepared(tmp_path, edges="0\t1\n1\t2900000000\n")
     assert not (tmp_path / "out").exists()
 
 
