@@ -126,7 +126,7 @@ def _measure(way: Way, width: int, calls: list[Operation], runs: int) -> list[Me
                 call.rows,
                 call.moved_bytes,
                 median([speed for _, speed in pairs]),
-                round(statistics.median(speed / copied for copied, speed in pairs), 3),
+                float(f"{statistics.median(speed / copied for copied, speed in pairs):.3g}"),
             )
         )
     return found

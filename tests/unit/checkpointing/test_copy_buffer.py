@@ -1,7 +1,11 @@
 """Memory for one copy does for every later one that is not larger."""
 
+import errno
+import mmap
 import os
 from pathlib import Path
+
+import pytest
 
 from bagpipe_hpc.checkpointing.copy_buffer import CopyBuffer
 
@@ -22,6 +26,14 @@ def fill(buffer: CopyBuffer, rows: int) -> bool:
     assert copy.shape == (rows, COLUMNS)
     copy[:] = 1.5
     return True
+
+
+def test_where_the_system_gives_no_memory_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(mmap, "mmap", refuse)
+    assert CopyBuffer(lambda: 1 << 60).take(ROWS, COLUMNS) is None
 
 
 def test_a_second_copy_needs_no_further_memory() -> None:

@@ -36,6 +36,13 @@ def test_an_error_that_cannot_be_said_is_an_error_still(redirected: str, tmp_pat
     assert bagpipe(redirected, "inspect", str(tmp_path / "absent")) == (2, "", "")
 
 
+def test_work_goes_on_where_nobody_reads_stderr() -> None:
+    code, said, _ = bagpipe("2> >(true)", "sweep", "configs/quickstart.toml", "train.seed=1,2")
+    assert (code, len(said.splitlines())) == (0, 2)
+    code, said, _ = bagpipe("2> >(exec 0<&-; sleep 0.2)", "inspect", "/absent")
+    assert (code, said) == (2, "")
+
+
 def test_work_goes_on_where_stderr_is_full() -> None:
     code, said, _ = bagpipe("2>/dev/full", "sweep", "configs/quickstart.toml", "train.seed=1,2")
     assert (code, len(said.splitlines())) == (0, 2)

@@ -166,6 +166,14 @@ class Centred(Plain):
         return self.logits(dense, rows - rows.mean(0))
 
 
+class Deviation(Plain):
+    """Of one sample it is zero, and its share of it no number."""
+
+    def forward(self, dense: Tensor, embeddings: Embeddings) -> Any:
+        centred = dense - dense.mean(0)
+        return self.logits(centred / (centred**2).sum(0).sqrt(), embeddings.stacked())
+
+
 class Reshapes(Plain):
     def forward(self, dense: Tensor, embeddings: Embeddings) -> Any:
         rows = embeddings.stacked()
@@ -223,6 +231,7 @@ def test_a_model_passes_and_leaves_torchs_generator_alone(config: ModelConfig) -
         (FailsInEvaluations, "it returns NoneType"),
         (BatchNorm, r"a forward pass changes its norm\.running_mean, .* \(nn\.LayerNorm does\)"),
         (Centred, "the logit of a sample depends on the other samples of its slice"),
+        (Deviation, r"the logit of a sample depends on the other samples of its slice \(nan alone"),
         (
             Reshapes,
             r"embeddings \[0, 2, 4\] \(a trainer's slice of a small batch may be empty\): RuntimeError",

@@ -265,6 +265,28 @@ def test_other_data_is_refused(output: Path, shards: ShardManifest, what: str) -
         find_start(settings(output), shards)
 
 
+@pytest.mark.parametrize("name", ["a_policy_of_a_stranger:Policy", ["bagpipe"], 7])
+def test_a_policy_that_a_checkpoint_names_is_not_imported(
+    name: object, output: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a_policy_of_a_stranger.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    recorded = to_document(settings(output))
+    recorded["policy"]["name"] = name
+    rows = SHARDS.digest("train")
+    write_checkpoint(output / "o", sample_records(TABLES, 5), TABLES, training_data=rows, config=recorded)
+    with pytest.raises(CheckpointError, match=r"policy\.name: .* then, 'bagpipe' now \(the samples' order\)"):
+        find_start(settings(output / "o"), SHARDS)
+
+
+def test_a_checkpoint_from_before_there_were_features_of_several_ids_goes_on(output: Path) -> None:
+    recorded = to_document(settings(output))
+    del recorded["features"]
+    rows = SHARDS.digest("train")
+    write_checkpoint(output / "o", sample_records(TABLES, 5), TABLES, training_data=rows, config=recorded)
+    assert find_start(settings(output / "o"), SHARDS) is not None
+
+
 def test_the_same_ids_of_other_values_are_refused(output: Path) -> None:
     """Rows whose values were named anew have the same shards, and other vocabularies."""
     rows = SHARDS.digest("train")

@@ -2,6 +2,8 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,12 +11,16 @@ import pytest
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.config.schema import Config, TrainConfig
 from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.preparation.training import Training
 from bagpipe_hpc.run.output_folder import (
     CONFIG_NAME,
     LOGS_NAME,
+    RunSoFar,
     check_output,
     check_writable,
     hold_output,
+    is_own_checkpoint,
+    require_untouched,
     start_output,
 )
 from bagpipe_hpc.run.stop_request import STOP_NAME, request_stop
@@ -129,6 +135,32 @@ def test_checkpoints_that_a_run_goes_back_behind_are_not_kept_in_silence(tmp_pat
     check_output(config, start)
     start_output(config, start)
     assert find_checkpoints(tmp_path) == steps[:1]
+
+
+def test_what_another_run_has_written_meanwhile_is_left_alone(tmp_path: Path) -> None:
+    """Between the checks of a run, which take minutes, and its lock; unless it may overwrite anyway."""
+    config = in_output(tmp_path, resume="auto")
+    training = Training(config)
+    training._found = found = RunSoFar.of(config)
+    require_untouched(config, found)
+    step = write_checkpoint(tmp_path, sample_records((5, 3), 3), (5, 3), step=100)
+    told = "another run has written there while this one was being prepared; start it again"
+    with pytest.raises(ConfigError, match=told):
+        require_untouched(config, found)
+    run: Any = SimpleNamespace(config=config, start=None, evaluates_first=False)
+    with pytest.raises(ConfigError, match=told):
+        training.start(run)
+    assert find_checkpoints(tmp_path) == [step]
+    require_untouched(in_output(tmp_path, overwrite=True), found)
+
+
+def test_checkpoints_in_a_folder_of_their_own_are_not_the_runs_own(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path / "backup", sample_records((5, 3), 3), (5, 3), step=100)
+    (tmp_path / "backup" / "checkpoints").rename(tmp_path / "kept")
+    start = load_checkpoint(tmp_path / "kept" / "step-00000100")
+    assert not is_own_checkpoint(in_output(tmp_path), start)
+    (tmp_path / "kept").rename(tmp_path / "checkpoints")
+    assert is_own_checkpoint(in_output(tmp_path), load_checkpoint(tmp_path / "checkpoints" / "step-00000100"))
 
 
 def test_a_run_removes_a_request_to_stop_that_came_too_late(tmp_path: Path) -> None:

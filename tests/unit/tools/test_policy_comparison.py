@@ -155,6 +155,11 @@ def test_cells_have_the_same_cache(config: Path) -> None:
     assert not cell.config(config, ["train.resume=auto"], 1000).train.resume
 
 
+def test_a_policy_has_no_cache_of_its_own_size() -> None:
+    with pytest.raises(ConfigError, match=r"'bagpipe cache\.rows=5000': cache\.rows=5000: .* use --cache PERCENT"):
+        cells([Contender.parse("bagpipe cache.rows=5000")], [2], [0.0])
+
+
 def test_the_launcher_hears_of_ranks_and_hosts() -> None:
     launcher = "hosts --ranks {hosts} -- mpirun -n {ranks}"
     assert launch_command(launcher, servers=2, trainers=3) == [
@@ -193,6 +198,10 @@ def test_a_run_that_has_finished_is_not_started_again(config: Path, launcher: st
     assert (tmp_path / "calls").read_text() == "called\n"
     with pytest.raises(ConfigError, match="is a run with other settings"):
         train(launch, config, ["train.seed=2", output], folder)
+    (told,) = (tmp_path / "runs").glob("*.started.json")
+    told.unlink()
+    with pytest.raises(ConfigError, match=r"one: is a run, and one\.started\.json beside it, .* is gone"):
+        train(launch, config, ["train.seed=1", output], folder)
 
 
 def test_a_run_that_fails_says_what_it_said(config: Path, launcher: str, tmp_path: Path) -> None:

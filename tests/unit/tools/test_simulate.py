@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from bagpipe_hpc.cli import commands as cli
+from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.tools.simulate import calibrate
+from bagpipe_hpc.preparation.prepare import prepare_run
+from bagpipe_hpc.tools.simulate import calibrate, shards_trace, trace_policy
 from data_prep.generate import generate_clicks
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
@@ -75,6 +77,29 @@ def test_a_policy_of_one_s_own(
     by_row = predicted(capsys, config, *SMALL, "policy.name=by_row:ByRow", *options)["predictions"]
     assert [job["lookahead"] for job in by_row] == [1, 4]
     assert by_row[0]["compute_s"] > plain["compute_s"] * 1.01
+
+
+@pytest.mark.parametrize("name", ["fae", "pinned", "slipstream"])
+def test_policies_that_go_by_the_data_have_no_drawn_rows(
+    name: str, config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = [*SMALL, f"policy.name={name}", "--rows", "100000", "--compute-us-per-sample", "100"]
+    assert cli.main(["simulate", config, *options]) == 2
+    assert f"policy.name = '{name}': goes by the rows of the data, and --rows draws others" in capsys.readouterr().err
+
+
+def test_a_trace_of_shards_is_that_of_a_run_from_its_start(config: str, tmp_path: Path) -> None:
+    """Whatever stands in its output folder; and its policy knows what that of the run does."""
+    clicks, shards = tmp_path / "clicks.tsv", tmp_path / "shards"
+    generate_clicks(900, clicks)
+    prepare_clicks([str(clicks)], shards, PrepareSettings(), lambda _: None)
+    rows = [f"data.path={shards}", "cache.rows=77", f"train.output={tmp_path / 'run'}", "train.resume=auto"]
+    asked = load_config(Path(config), [*SMALL, *rows])
+    trace = shards_trace(asked)
+    facts, of_run = trace_policy(trace, asked, 2).facts, prepare_run(asked).policy(2).whole.facts
+    for name in ("cache_rows", "table_names", "trainers", "sharing", "feature_tables"):
+        assert getattr(facts, name) == getattr(of_run, name)
+    assert facts.training is not None
 
 
 def test_shards_and_a_measured_run(config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

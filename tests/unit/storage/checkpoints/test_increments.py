@@ -166,6 +166,15 @@ def test_what_a_kept_checkpoint_builds_on_is_kept(tmp_path: Path) -> None:
     assert find_checkpoints(tmp_path) == [again]
 
 
+def test_an_increment_under_the_name_of_its_base_ends_nobody(tmp_path: Path) -> None:
+    """Which a chain of bases would come back to for ever. And who looks may find one gone."""
+    base, increment, newest = write_chain(tmp_path, 3)
+    shutil.rmtree(base)
+    shutil.copytree(increment, base)
+    remove_older_checkpoints(newest, 1)
+    assert newest in find_checkpoints(tmp_path)
+
+
 def test_replacing_a_checkpoint_removes_what_builds_on_it(tmp_path: Path) -> None:
     full, first, _ = write_chain(tmp_path, 3)
     other = write_checkpoint(tmp_path, sample_records(TABLES, 5), TABLES, step=40)

@@ -180,6 +180,16 @@ def test_a_standing_may_be_absent(tmp_path: Path) -> None:
     assert load_checkpoint_manifest(path).standing is None
 
 
+@pytest.mark.parametrize("name", ["best", "to_beat"])
+def test_a_standing_has_finite_values(tmp_path: Path, name: str) -> None:
+    """The first checkpoint of a run that went on from it could not be written."""
+    document = json.loads(manifest_of_two_servers().to_json())
+    path = tmp_path / "manifest.json"
+    path.write_text(json.dumps(document | {"standing": {**STANDING, name: 0.1875}}).replace("0.1875", "1e999"))
+    with pytest.raises(CheckpointError, match=r"standing is .*inf.*with finite values"):
+        load_checkpoint_manifest(path)
+
+
 def test_what_was_heard_lies_before_the_step(tmp_path: Path) -> None:
     """Step 100 is batch 20 of the second epoch of 80 batches."""
     document = json.loads(manifest_of_two_servers().to_json())

@@ -193,6 +193,11 @@ def test_of_one_run_settings_beside_the_defaults_are_told(run: Path) -> None:
     assert "Settings that are not at their defaults\nsetting\nrun\ndefault\ncache.sharing\nhome\nauto" in text
 
 
+def test_a_run_may_be_called_as_the_column_beside_it(tmp_path: Path) -> None:
+    text = page_of(write_run(tmp_path / "default")).text
+    assert "Settings that are not at their defaults\nsetting\ndefault\ndefault\ncache.sharing\nhome\nauto" in text
+
+
 def test_steps_are_those_of_all_starts(run: Path) -> None:
     """A summary tells of the last one."""
     summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
