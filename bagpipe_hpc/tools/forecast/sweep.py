@@ -199,6 +199,11 @@ def _as_many_as_fit(cases: Sequence[_Case]) -> list[_Case]:
     return together
 
 
+def _share(free: int, least_bytes: int, wanted: int, cases: int) -> int:
+    """Memory for one of some planners: one half is shared out alike, the other by what each takes for sure."""
+    return free // 2 // cases + (free // 2 * least_bytes // wanted if wanted else free // 2 // cases)
+
+
 def _plan_together(cases: Sequence[_Case], run: Run, most_batches: int, tell: Tell) -> list[Outlook]:
     free, wanted = free_bytes(), sum(case.least_bytes for case in cases)
     for case in cases:
@@ -215,7 +220,7 @@ def _plan_together(cases: Sequence[_Case], run: Run, most_batches: int, tell: Te
         for segment in segments:
             batches = tee(islice(run.batches(segment), most_batches or None), len(cases))
             steps = [
-                case.plans(planner, segment, own, free * case.least_bytes // max(1, wanted))
+                case.plans(planner, segment, own, _share(free, case.least_bytes, wanted, len(cases)))
                 for case, planner, own in zip(cases, planners, batches, strict=True)
             ]
             for number, _ in enumerate(zip(*steps, strict=True)):

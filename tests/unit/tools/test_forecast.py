@@ -293,3 +293,12 @@ def test_an_order_that_is_decided_while_training_is_told(config: Path, capsys: p
     for settings, is_told in (([], False), (["policy.adapt_share=true"], True)):
         printed, _ = planned(capsys, config, *SMALL, *fae, *settings, "--trainers", 2)
         assert ("here they come as if these changed nothing" in printed) == is_told
+
+
+@pytest.mark.parametrize("needs", [[0.3, 0.9, 3, 6, 12, 24], [0, 0, 0], [70], [0, 40]])
+def test_memory_is_shared_out_by_what_planners_need(needs: list[float]) -> None:
+    """What they take for sure fits, and all of it together."""
+    least = [int(need * 1e9) for need in needs]
+    shares = [sweep._share(100_000_000_000, one, sum(least), len(least)) for one in least]
+    assert sum(shares) <= 100_000_000_000
+    assert all(0 < share >= one for share, one in zip(shares, least, strict=True))
