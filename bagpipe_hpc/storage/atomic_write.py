@@ -13,7 +13,8 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
     The contents are on the disk before the rename, and the rename before this returns, so a reader or a machine that
     restarts sees the old file or the whole new one. The temporary name holds this process's number: two writers
-    never share one. A process that is killed leaves a `.NAME.PID.partial` file; `remove_partial_files` clears those.
+    of one host never share one. A process that is killed leaves a `.NAME.PID.partial` file; `remove_partial_files`
+    clears those.
 
     Args:
         path: final name; its folder exists, an earlier file is replaced.

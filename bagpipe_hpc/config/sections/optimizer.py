@@ -21,7 +21,7 @@ class OptimizerConfig:
     row_settings: Any = field(default=None, metadata={DOOR: ROW_OPTIMIZERS})
     """The row optimizer's own settings."""
     dense: str = "Adagrad"
-    """Optimizer of the dense weights: the name of a class in `torch.optim` (not LBFGS or SparseAdam), or
+    """Optimizer of the dense weights: the name of a class in `torch.optim` (not LBFGS or SparseAdam),
     or `package.module:Class` for one of your own (docs/extending.md)."""
     dense_lr: float = 0.005
     """Learning rate of the dense weights."""

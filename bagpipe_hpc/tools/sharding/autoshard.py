@@ -28,7 +28,7 @@ class AutoShardSettings:
         cost_updates: of the cost model for each step.
         cost_batch: groups of such an update.
         kept: groups that the cost model learns from, the newest ones.
-        rate: of Adam, falling to 0.
+        rate: of both Adams; the policy's falls to a thousandth.
         entropy_weight: of the chances' entropies in the loss.
         value_weight: of the expected rewards' errors.
         clip: largest norm of a gradient.

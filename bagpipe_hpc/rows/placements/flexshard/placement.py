@@ -14,7 +14,7 @@ from bagpipe_hpc.rows.placements.planned import Found, PlannedTables, Request
 
 
 class FlexShard(PlannedTables):
-    """Devices are the trainers. Tables go to servers by the bytes that are looked up outside tier A (LPT)."""
+    """Devices are the trainers. Tables go to servers by the bytes that are looked up outside tiers A and B (LPT)."""
 
     @classmethod
     def search(cls, request: Request, settings: Any) -> Found:
