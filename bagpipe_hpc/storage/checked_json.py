@@ -47,7 +47,7 @@ class Must:
     what: str
 
 
-def _is_file_name(name: str) -> bool:
+def is_file_name(name: str) -> bool:
     """Whether a name leads to no other folder, and prints as one."""
     leads_out = name in ("", ".", "..") or any(character in name for character in "/\\") or ":" in name[:2]
     return not leads_out and name.isprintable()
@@ -62,7 +62,7 @@ OPTIONAL = {"optional": True}
 Integer = Annotated[int, Must(lambda value: -(1 << 63) <= value < 1 << 63, "an integer of 64 bits")]
 Count = Annotated[int, Must(lambda value: 0 <= value < 1 << 63, "an integer from 0 to 2 ** 63 - 1")]
 Positive = Annotated[int, Must(lambda value: 1 <= value < 1 << 63, "an integer from 1 to 2 ** 63 - 1")]
-FileName = Annotated[str, Must(_is_file_name, "the name of a file in the same folder")]
+FileName = Annotated[str, Must(is_file_name, "the name of a file in the same folder")]
 Sha256 = Annotated[str, Must(_is_sha256, "64 lower-case hexadecimal digits")]
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import CheckpointError, FileError, read_small
 from bagpipe_hpc.storage.atomic_write import file_sha256
-from bagpipe_hpc.storage.checked_json import FileInfo
+from bagpipe_hpc.storage.checked_json import FileInfo, is_file_name
 from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary
 from bagpipe_hpc.storage.tensor_file import TensorPlace, tensor_places
 
@@ -220,11 +220,32 @@ def load_exported(directory: Path) -> ExportedModel:
             tuple(int(table["rows"]) for table in tables),
             tuple(int(table["width"]) for table in tables),
             tuple(str(table["name"]) for table in tables if table["values"] == "hashed"),
-            tuple(FileInfo(str(file["file"]), int(file["bytes"]), str(file["sha256"])) for file in about["files"]),
-            {str(table["name"]): table for table in tables},
+            tuple(
+                FileInfo(_file_name(file["file"]), int(file["bytes"]), str(file["sha256"])) for file in about["files"]
+            ),
+            {str(table["name"]): _with_file_names(table) for table in tables},
         )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise CheckpointError(f"{directory}: manifest.json or schema.json lacks {error}; {_CURE}") from error
+        raise CheckpointError(f"{directory}: manifest.json or schema.json is damaged: {error!r}; {_CURE}") from error
+
+
+def _file_name(name: object) -> str:
+    """The name of a file of the folder.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not isinstance(name, str) or not is_file_name(name):
+        raise ValueError(f"{name!r:.80} where the name of a file of the folder must stand")
+    return name
+
+
+def _with_file_names(table: dict[str, Any]) -> dict[str, Any]:
+    """What is said of a table, whose files have names."""
+    for name in (table["file"], table["vocabulary"]):
+        if name is not None:
+            _file_name(name)
+    return table
 
 
 def _read_json(path: Path, most_bytes: int = _MOST_BYTES) -> dict[str, Any]:

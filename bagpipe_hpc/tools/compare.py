@@ -60,7 +60,9 @@ class PartDifference:
         if count == 0:
             return
         with np.errstate(invalid="ignore"):
-            distances = np.abs(values[unequal].astype(np.float64) - others[unequal].astype(np.float64))
+            # In which integers of 64 bits are themselves.
+            differences = values[unequal].astype(np.longdouble) - others[unequal].astype(np.longdouble)
+            distances = np.abs(differences).astype(np.float64)
         distances[np.isnan(distances)] = math.inf
         farthest = int(distances.argmax())
         if self.differing == 0 or distances[farthest] > self.largest:

@@ -35,8 +35,9 @@ _STORED_AS: dict[torch.dtype, str] = {
     torch.bool: "|u1",
 }
 _BENDING_NAMES = {"": "%", ".": "%2E"}
-_LARGEST_TREE_BYTES = 4 << 20
-"""A tensor takes about 100 bytes of it, and what is parsed up to 50 times as much memory."""
+_LARGEST_TREE_BYTES = 32 << 20
+"""A tensor takes about 74 bytes of it: of those of a model with 100,000 weights and Adam's three each it is 30 MB. What
+is parsed takes up to 50 times as much memory."""
 _DTYPE_NAMES = {str(dtype).removeprefix("torch."): dtype for dtype in _STORED_AS}
 
 

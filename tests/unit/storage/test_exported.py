@@ -211,8 +211,12 @@ def test_ids_that_are_none_of_the_table_are_refused(folder: Path) -> None:
     ("changes", "message"),
     [
         ({"version": 2}, "is 'bagpipe-export' version 2 instead of bagpipe-export version 1"),
-        ({"checkpoint": {}}, r"manifest\.json or schema\.json lacks 'step'"),
-        ({"files": 3}, r"manifest\.json or schema\.json lacks"),
+        ({"checkpoint": {}}, r"manifest\.json or schema\.json is damaged: KeyError\('step'\)"),
+        ({"files": 3}, r"manifest\.json or schema\.json is damaged: TypeError"),
+        (
+            {"files": [{"file": "../../etc/hostname", "bytes": 1, "sha256": "0" * 64}]},
+            r"is damaged: .*'\.\./\.\./etc/hostname' where the name of a file of the folder must stand",
+        ),
     ],
 )
 def test_a_manifest_that_lacks_something_is_refused(folder: Path, changes: dict[str, Any], message: str) -> None:

@@ -10,7 +10,7 @@ import torch
 
 from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.storage.checkpoints import saved_rows
-from bagpipe_hpc.tools.compare import compare
+from bagpipe_hpc.tools.compare import PartDifference, compare
 from tests.unit.checkpoint_samples import sample_records, sample_tables, trained_dense, write_checkpoint, write_tables
 
 TABLES = (5, 1, 70)
@@ -179,3 +179,9 @@ def test_tables_of_other_widths_have_no_counterparts(tmp_path: Path) -> None:
     two = write_tables(tmp_path / "two", sample_tables((5, 3), (4, 1)))
     with pytest.raises(CheckpointError, match=r"widths is \(4, 2\) in the first and \(4, 1\) in the second"):
         compare(one, two)
+
+
+def test_integers_beyond_those_of_a_float_differ_by_what_they_do() -> None:
+    found = PartDifference("dense weights")
+    found.add(np.array([5, 1 << 60]), np.array([5, (1 << 60) + 1]), lambda place: f"number {place[0]}")
+    assert (found.largest, found.where, found.differing, found.values) == (1.0, "number 1", 1, 2)
