@@ -4,7 +4,8 @@ Shapes: `n` fields, `V` values of a column of lists.
 """
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,9 @@ _VALUE_TYPES = {
 }
 _MOST_DAYS_TOO_MANY = 3
 """Of the 31st of February."""
-_WITH_SECONDS = ("%S", "%T", "%c", "%X", "%r", "%s")
+_WITH_SECONDS = ("%S", "%T", "%c", "%X", "%r")
+_SHORT_PATTERNS = {"%F": "%Y-%m-%d", "%T": "%H:%M:%S", "%R": "%H:%M", "%D": "%m/%d/%y", "%e": "%d", "%h": "%b"}
+_SOME_TIME = datetime(2021, 3, 4, 5, 6, 7, tzinfo=UTC)
 _PER_SECOND = {"seconds": 1, "milliseconds": 1000}
 
 
@@ -241,11 +244,28 @@ def problem(column: Column, field: bytes) -> str | None:
 def _time_problem(written: str, field: bytes) -> str | None:
     if written in _PER_SECOND:
         return problem(Sparse("", Values.INTEGER), field)
-    try:
-        datetime.strptime(field.decode(), written)  # whether it can be read is all that is asked
-    except ValueError:
+    pattern = _python_pattern(written)
+    try:  # whether it can be read is all that is asked
+        if pattern is None:
+            pc.strptime(pa.array([field.decode()]), written, "s")
+        else:
+            datetime.strptime(field.decode(), pattern)
+    except ValueError:  # pyarrow's, too
         return f", which is not written as {written!r} says"
     return None
+
+
+@cache
+def _python_pattern(written: str) -> str | None:
+    """A pattern of C's strptime as one of Python's, which lacks the short ones; None where Python reads none of it."""
+    pattern = written
+    for short, long in _SHORT_PATTERNS.items():
+        pattern = pattern.replace(short, long)
+    try:
+        datetime.strptime(_SOME_TIME.strftime(pattern), pattern)
+    except ValueError:
+        return None
+    return pattern
 
 
 def _list_problem(column: SparseList, field: bytes) -> str | None:

@@ -116,6 +116,17 @@ def test_a_time_that_there_is_not_is_bad_whatever_stands_beside_it(time: str, be
     assert rows.column("item").to_pylist()[:2] == ["a", "c"]
 
 
+@pytest.mark.parametrize("written", ["%F %T", "%Y-%m-%d %H:%M:%S"])
+@pytest.mark.parametrize("beside", [b"1,b,2021-03-01 00:00:01", b"x"])
+def test_times_at_the_beginning_of_a_month_and_minute_are_times(beside: bytes, written: str) -> None:
+    """Also by patterns that are C's alone."""
+    columns = (Label("label"), Sparse("item"), Time("time", written))
+    text = b"1,a,2021-03-01 00:00:00\n0,c,2021-04-02 10:11:01\n" + beside
+    rows, bad = parser_of(TextLayout(columns, ",")).parse_block(text)
+    assert rows.column("item").to_pylist()[:2] == ["a", "c"]
+    assert [line.index for line in bad] == ([2] if beside == b"x" else [])
+
+
 @pytest.mark.parametrize("beside", [b"5", b"x"])
 def test_a_number_that_a_label_is_made_of_may_be_large(beside: bytes) -> None:
     layout = TextLayout((Label("stars", at_least=4), Sparse("item")), ",")
