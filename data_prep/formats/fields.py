@@ -36,6 +36,7 @@ _VALUE_TYPES = {
 _MOST_DAYS_TOO_MANY = 3
 """Of the 31st of February."""
 _WITH_SECONDS = ("%S", "%T", "%c", "%X", "%r")
+_WITH_ZONES = ("%z", "%Z", "%s")
 _SHORT_PATTERNS = {"%F": "%Y-%m-%d", "%T": "%H:%M:%S", "%R": "%H:%M", "%D": "%m/%d/%y", "%e": "%d", "%h": "%b"}
 _SOME_TIME = datetime(2021, 3, 4, 5, 6, 7, tzinfo=UTC)
 _PER_SECOND = {"seconds": 1, "milliseconds": 1000}
@@ -158,13 +159,16 @@ def _times(column: pa.BinaryArray, written: str) -> pa.Int64Array:
 def _require_no_carry(texts: pa.StringArray, times: pa.TimestampArray, written: str) -> None:
     """See that texts `[n]` are times that there are.
 
-    `strptime` makes the 2nd of March of the 30th of February, and the next minute of a 60th second. So texts are read
-    once more whose time may have come about so.
+    `strptime` makes the 2nd of March of the 30th of February, and the next minute of a 60th second. Where a time may
+    have come about so and is not written as the text is, which may lack a zero, the text is read once more.
     """
     may_be = pc.less_equal(pc.day(times), _MOST_DAYS_TOO_MANY)
     if any(field in written for field in _WITH_SECONDS):
         may_be = pc.or_(may_be, pc.less_equal(pc.second(times), 1))
-    for text in texts.filter(may_be):
+    texts, times = texts.filter(may_be), times.filter(may_be)
+    if not any(zone in written for zone in _WITH_ZONES):  # which times do not keep
+        texts = texts.filter(pc.not_equal(pc.strftime(times, written), texts))
+    for text in texts:
         if problem := _time_problem(written, text.as_py().encode()):
             raise pa.ArrowInvalid(f"{text}{problem}")
 

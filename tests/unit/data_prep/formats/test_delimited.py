@@ -119,9 +119,9 @@ def test_a_time_that_there_is_not_is_bad_whatever_stands_beside_it(time: str, be
 @pytest.mark.parametrize("written", ["%F %T", "%Y-%m-%d %H:%M:%S"])
 @pytest.mark.parametrize("beside", [b"1,b,2021-03-01 00:00:01", b"x"])
 def test_times_at_the_beginning_of_a_month_and_minute_are_times(beside: bytes, written: str) -> None:
-    """Also by patterns that are C's alone."""
+    """Also by patterns that are C's alone, and where zeros are left out."""
     columns = (Label("label"), Sparse("item"), Time("time", written))
-    text = b"1,a,2021-03-01 00:00:00\n0,c,2021-04-02 10:11:01\n" + beside
+    text = b"1,a,2021-3-1 0:00:00\n0,c,2021-04-02 10:11:01\n" + beside
     rows, bad = parser_of(TextLayout(columns, ",")).parse_block(text)
     assert rows.column("item").to_pylist()[:2] == ["a", "c"]
     assert [line.index for line in bad] == ([2] if beside == b"x" else [])
