@@ -54,6 +54,21 @@ def dense_optimizer(config: OptimizerConfig, parameters: Iterable[nn.Parameter])
     return optimizer
 
 
+def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Let an optimizer go on from what another one's `state_dict` gave.
+
+    Its rate and its other hyperparameters stay those that it was made with, though torch would take those of the state.
+
+    Raises:
+        Exception: anything that torch raises about a state that is not of these weights and this class.
+    """
+    groups = [
+        {**own, "params": saved["params"]}
+        for own, saved in zip(optimizer.param_groups, state["param_groups"], strict=True)
+    ]
+    optimizer.load_state_dict({**state, "param_groups": groups})
+
+
 @contextmanager
 def blaming_optimizer(config: OptimizerConfig) -> Iterator[None]:
     """Say of what an optimizer raises in the body that it does not take the weights or `optimizer.dense_options`.

@@ -8,7 +8,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from bagpipe_hpc.config.schema import OptimizerConfig
-from bagpipe_hpc.models.dense_optimizer import blaming_optimizer, dense_optimizer, refused_optimizer
+from bagpipe_hpc.models.dense_optimizer import (
+    blaming_optimizer,
+    dense_optimizer,
+    load_optimizer_state,
+    refused_optimizer,
+)
+from bagpipe_hpc.storage.checkpoints.dense_file import require_storable
 
 _WIDTH = 64
 _GRADIENT = 0.01
@@ -28,16 +34,20 @@ def state_numbers(config: OptimizerConfig) -> float:
         ConfigError: there is no such optimizer, it does not take its options, or it does not keep to that.
     """
     trial = _Trial(config)
+    if not all(isinstance(group.get("lr"), int | float | Tensor) for group in trial.optimizer.param_groups):
+        raise refused_optimizer(
+            config, "has a group without lr in its param_groups: give torch.optim.Optimizer the defaults {'lr': lr}"
+        )
     trial.step(_STEPS)
     if not all(weight.isfinite().all() for weight in trial.weights):
         raise refused_optimizer(config, "leaves weights that are not finite after a step")
     if not torch.equal(trial.frozen, torch.ones(1)):
         raise refused_optimizer(config, "changes a weight that has no gradient: pass over those whose .grad is None")
     saved = trial.optimizer.state_dict()
-    if strange := next(_strange(saved), None):
-        raise refused_optimizer(
-            config, f"keeps a {strange} in its state_dict: use tensors, numbers, strings, lists, tuples and dicts there"
-        )
+    try:
+        require_storable("state_dict", saved)
+    except TypeError as error:
+        raise refused_optimizer(config, f"keeps what no checkpoint holds: {error}") from error
     trial.step(_STEPS)
     again = _Trial(config)
     again.step(2 * _STEPS)
@@ -51,7 +61,7 @@ def state_numbers(config: OptimizerConfig) -> float:
         raise refused_optimizer(
             config,
             "goes on otherwise from its state_dict than if it had not been stopped: keep what it must remember in "
-            "self.state[weight]",
+            "self.state[weight], not in param_groups, which are those of the new run",
         )
     return sum(value.numel() for value in _tensors(saved["state"]) if value.dim()) / sum(
         weight.numel() for weight in trial.weights
@@ -92,7 +102,7 @@ class _Trial:
         with blaming_optimizer(self._config):
             saved = self.optimizer.state_dict()
             self.optimizer = self._new_optimizer()
-            self.optimizer.load_state_dict(saved)
+            load_optimizer_state(self.optimizer, saved)
 
 
 def _equal(some: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
@@ -105,12 +115,3 @@ def _tensors(value: Any) -> list[Tensor]:
         return [value]
     members = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
     return [tensor for member in members for tensor in _tensors(member)]
-
-
-def _strange(value: Any) -> Any:
-    """Names of the types in a state that checkpoints do not hold."""
-    if isinstance(value, dict | list | tuple):
-        for member in value.values() if isinstance(value, dict) else value:
-            yield from _strange(member)
-    elif not isinstance(value, Tensor | int | float | str | None):
-        yield type(value).__name__

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.models.build import build_model
-from bagpipe_hpc.models.dense_optimizer import dense_optimizer
+from bagpipe_hpc.models.dense_optimizer import dense_optimizer, load_optimizer_state
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.exported import ExportedModel
@@ -72,11 +72,7 @@ def load_dense(run: Run, model: torch.nn.Module, optimizer: torch.optim.Optimize
         model.load_state_dict(model_state)
         if not run.trains:
             return
-        groups = [
-            {**own, "params": saved["params"]}
-            for own, saved in zip(optimizer.param_groups, optimizer_state["param_groups"], strict=True)
-        ]
-        optimizer.load_state_dict({**optimizer_state, "param_groups": groups})
+        load_optimizer_state(optimizer, optimizer_state)
 
 
 def _warm_source(run: Run) -> Checkpoint | ExportedModel | None:

@@ -9,6 +9,7 @@ import json
 import math
 import reprlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -53,12 +54,26 @@ def write_dense_file(path: Path, model_state: dict[str, Any], optimizer_state: d
         TypeError: a state holds something else; the message says where.
     """
     with create_hdf5(path) as file:
+        put = partial(_write_tensor, file)
         tree = {
-            "model": _encode(file, "model", model_state),
-            "optimizer": _encode(file, "optimizer", optimizer_state),
+            "model": _encode(put, "model", model_state),
+            "optimizer": _encode(put, "optimizer", optimizer_state),
         }
         # A dataset, since attributes are limited to 64 KiB.
         file["tree"] = np.frombuffer(json.dumps(tree, allow_nan=False).encode(), np.uint8)
+
+
+def require_storable(name: str, state: object) -> None:
+    """See, before anything is written, that `write_dense_file` would take a state.
+
+    Args:
+        name: of the state.
+        state: as there.
+
+    Raises:
+        TypeError: it would not; the message says where.
+    """
+    _encode(_stored_type, name, state)
 
 
 def read_dense_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -149,21 +164,27 @@ class _Tensors:
         return self._read(dataset, dtype)
 
 
-def _encode(file: h5py.File, path: str, value: object) -> Any:
-    """A node of the tree as JSON; containers and what JSON lacks are written as `{kind: contents}`."""
+def _encode(put: Callable[[str, torch.Tensor], object], path: str, value: object) -> Any:
+    """A node of the tree as JSON; containers and what JSON lacks are written as `{kind: contents}`.
+
+    Args:
+        put: is given the path of each tensor, and the tensor.
+        path: of the node.
+        value: what it stands for.
+    """
     match value:
         case None | bool() | int() | str():
             return value
         case float():
             return value if math.isfinite(value) else {"float": str(value)}
         case torch.Tensor():
-            _write_tensor(file, path, value)
+            put(path, value)
             return {"tensor": path}
         case dict():
-            return {"dict": [[_key(path, key), _encode(file, _member(path, key), item)] for key, item in value.items()]}
+            return {"dict": [[_key(path, key), _encode(put, _member(path, key), item)] for key, item in value.items()]}
         case list() | tuple():
             kind = "list" if isinstance(value, list) else "tuple"
-            return {kind: [_encode(file, _member(path, number), item) for number, item in enumerate(value)]}
+            return {kind: [_encode(put, _member(path, number), item) for number, item in enumerate(value)]}
     raise TypeError(
         f"{path} is a {type(value).__name__}: a state may hold tensors, numbers, strings, booleans, None, dicts, lists "
         "and tuples"
@@ -191,10 +212,15 @@ def _decode(tensors: _Tensors, node: Any) -> Any:
     raise KeyError(kind)
 
 
-def _write_tensor(file: h5py.File, path: str, tensor: torch.Tensor) -> None:
+def _stored_type(path: str, tensor: torch.Tensor) -> str:
     stored_as = _STORED_AS.get(tensor.dtype)
     if stored_as is None or tensor.layout != torch.strided:
         raise TypeError(f"{path} is a {tensor.layout} tensor of {tensor.dtype}: use one of {', '.join(_DTYPE_NAMES)}")
+    return stored_as
+
+
+def _write_tensor(file: h5py.File, path: str, tensor: torch.Tensor) -> None:
+    stored_as = _stored_type(path, tensor)
     plain = tensor.detach().cpu().contiguous()
     if tensor.dtype == torch.bfloat16:
         plain = plain.view(torch.int16)

@@ -58,6 +58,33 @@ class RemembersElsewhere(Signs):
         return self.taken
 
 
+class RemembersInItsGroups(Signs):
+    """As torch's own `state_dict` would bring it back, but a run that goes on has hyperparameters of its own."""
+
+    def steps_of(self, weight: nn.Parameter) -> int:  # noqa: ARG002
+        group = self.param_groups[0]
+        group["taken"] = taken = group.get("taken", 0) + 1
+        return int(taken)
+
+
+class HasNoRate(Signs):
+    def __init__(self, weights: Any, lr: float) -> None:
+        super().__init__(weights, lr)
+        del self.param_groups[0]["lr"]
+
+
+class KeepsComplexNumbers(Signs):
+    def steps_of(self, weight: nn.Parameter) -> int:
+        self.state[weight]["phase"] = torch.ones(2, dtype=torch.complex64)
+        return super().steps_of(weight)
+
+
+class HasAStrangeKey(Signs):
+    def steps_of(self, weight: nn.Parameter) -> int:
+        self.state[weight][(1, 2)] = 3
+        return super().steps_of(weight)
+
+
 class KeepsASet(Signs):
     def steps_of(self, weight: nn.Parameter) -> int:
         self.state[weight]["seen"] = {1, 2}
@@ -118,7 +145,11 @@ def test_the_example_is_torchs_two_optimizers(example: Callable[[str], Example])
         (WantsAClosure, "WantsAClosure says: TypeError: .*closure"),
         (Random, "Random gives other weights for the same gradients"),
         (RemembersElsewhere, r"RemembersElsewhere goes on otherwise from its state_dict .* self\.state\[weight\]"),
-        (KeepsASet, "KeepsASet keeps a set in its state_dict: use tensors, numbers"),
+        (RemembersInItsGroups, r"RemembersInItsGroups goes on otherwise from its state_dict .* not in param_groups"),
+        (HasNoRate, r"HasNoRate has a group without lr in its param_groups: give .* \{'lr': lr\}"),
+        (KeepsASet, "KeepsASet keeps what no checkpoint holds: state_dict/state/0/seen is a set: .* tensors, numbers"),
+        (KeepsComplexNumbers, "holds: state_dict/state/0/phase is a .* tensor of torch.complex64: use one of float64"),
+        (HasAStrangeKey, r"holds: state_dict/state/0 has the key \(1, 2\): keys must be strings or whole numbers"),
         (ChangesFrozenWeights, "ChangesFrozenWeights changes a weight that has no gradient: pass over"),
         (Explodes, "Explodes leaves weights that are not finite"),
     ],
