@@ -41,6 +41,7 @@ class WholeTable:
 class AssignedTables(RangePartition):
     """Whole tables on servers, by the assignment of a subclass."""
 
+    Settings: ClassVar[type[AssignmentSettings]] = AssignmentSettings
     expects_ms: ClassVar[bool] = False
     """Whether `expected` says milliseconds; else numbers that compare with each other alone."""
 

@@ -12,6 +12,7 @@ from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.rows.access_statistics import AccessStatistics
 from bagpipe_hpc.rows.array_file import Int64s
 from bagpipe_hpc.rows.placements.assignment import AssignedTables, WholeTable
+from bagpipe_hpc.rows.placements.settings import PlannedSettings
 from bagpipe_hpc.rows.placements.table_plan import read_plan
 
 
@@ -56,6 +57,7 @@ class Found:
 class PlannedTables(AssignedTables):
     """Whole tables on servers, by a plan in a file."""
 
+    Settings = PlannedSettings
     expects_ms = True
 
     @classmethod

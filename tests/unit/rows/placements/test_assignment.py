@@ -24,7 +24,8 @@ from bagpipe_hpc.rows.placements.assignment import (
     server_bytes,
     whole_tables,
 )
-from bagpipe_hpc.rows.placements.settings import RandomSettings, StatisticsSettings
+from bagpipe_hpc.rows.placements.planned import PlannedTables
+from bagpipe_hpc.rows.placements.settings import PlannedSettings, RandomSettings, StatisticsSettings
 from tests.statistics_files import write_accesses
 
 BY_NAME = ("random", "greedy_size", "greedy_dim")
@@ -191,3 +192,21 @@ def test_a_class_may_not_forget_a_width(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(AssignedTables, "place_all", classmethod(lambda *_: ()))
     with pytest.raises(SettingError, match=r"its place_all\(\) returns 0 partitions for 3 widths"):
         place_groups(TablesConfig(placement="random"), GROUPS, 2)
+
+
+class OnTheLast(AssignedTables):
+    """As a user writes it, without settings of its own."""
+
+    @classmethod
+    def assign(cls, tables: Sequence[WholeTable], servers: int, settings: Any) -> list[int]:  # noqa: ARG003
+        return [servers - 1] * len(tables)
+
+
+def test_ones_own_has_the_settings_of_whole_tables() -> None:
+    name = f"{__name__}:OnTheLast"
+    own = PLACEMENTS.settings_class(name)
+    parts = place_groups(TablesConfig(placement=name, settings=own()), GROUPS, 2)
+    assert [part.rows_on(0) for part in parts] == [0, 0, 0]
+    with pytest.raises(SettingError, match=r"tables\.server_gb = 1e-09: server 1 would hold"):
+        place_groups(TablesConfig(placement=name, settings=own(server_gb=1e-9)), GROUPS, 2)
+    assert PlannedTables.Settings is PlannedSettings
