@@ -8,6 +8,7 @@ import numpy as np
 from bagpipe_hpc.config.doors import POLICIES
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import PlanError
+from bagpipe_hpc.plan.heard import Heard
 from bagpipe_hpc.plan.lane_order import AUTOMATIC, LaneOrder, automatic_lanes, usable_lanes
 from bagpipe_hpc.plan.sample_order import SampleOrder, ShardBlocks, require_each_once
 from bagpipe_hpc.plan.schedule import Segment
@@ -32,7 +33,7 @@ class SampleOrders:
     def __init__(self, config: Config, manifest: ShardManifest) -> None:
         self._config = config
         self._manifest = manifest
-        self._sound: set[tuple[SampleOrder, tuple[Section, ...]]] = set()
+        self._sound: set[tuple[SampleOrder, tuple[Section, ...], tuple[Heard, ...]]] = set()
 
     def of(self, segment: Segment) -> SampleOrder | LaneOrder | SectionOrder:
         """The order of a segment's samples, as the policy wants it; those of an evaluation are not shuffled.
@@ -56,12 +57,13 @@ class SampleOrders:
         if order == default:
             return LaneOrder(default, segment.batch_size, self.lanes) if isinstance(default, ShardBlocks) else default
         sections = order.sections if isinstance(order, SectionOrder) else ()
-        if (default, sections) not in self._sound:  # the policy's own was not yet found to use every sample once
+        known = default, sections, segment.heard  # all that decides an order, and what is seen of it
+        if known not in self._sound:
             try:
                 require_each_once(order)
             except PlanError as error:
                 raise PlanError(f"policy.name = {policy.name!r}: {error}") from error
-            self._sound.add((default, sections))
+            self._sound.add(known)
         if isinstance(order, SectionOrder) and isinstance(default, ShardBlocks):
             return order.with_lanes(segment.batch_size, self.lanes)
         return order

@@ -9,6 +9,7 @@ import pytest
 
 from bagpipe_hpc.config.schema import Config, DataConfig, PolicyConfig, TrainConfig
 from bagpipe_hpc.errors import BagpipeError
+from bagpipe_hpc.plan.heard import Heard
 from bagpipe_hpc.plan.lane_order import LaneOrder
 from bagpipe_hpc.plan.sample_order import SampleOrder, ShardBlocks
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
@@ -61,6 +62,35 @@ class OrderFails(LookaheadPolicy):
     @classmethod
     def order(cls, settings: Any, default: SampleOrder, training: TrainingRows) -> Any:  # noqa: ARG003
         raise LookupError("no such thing")
+
+
+class RepeatsOnceItHears(LookaheadPolicy):
+    """From the first evaluation on it uses the sample 0 in the place of each other one."""
+
+    @classmethod
+    def hears(cls, settings: Any) -> bool:  # noqa: ARG003
+        return True
+
+    @classmethod
+    def order(cls, settings: Any, default: SampleOrder, training: TrainingRows) -> SampleOrder:  # noqa: ARG003
+        return (ZerosAlone if training.heard else Reversed)(default.rows, default.block_rows, 0, 0, shuffle=False)
+
+
+class Reversed(SampleOrder):
+    def inside_block(self, block: int) -> np.ndarray:
+        return super().inside_block(block)[::-1].copy()
+
+
+class ZerosAlone(SampleOrder):
+    def inside_block(self, block: int) -> np.ndarray:
+        return np.zeros_like(super().inside_block(block))
+
+
+def test_what_a_policy_lays_out_behind_an_evaluation_is_looked_at_too() -> None:
+    own = orders(policy=f"{__name__}:RepeatsOnceItHears")
+    assert isinstance(own.of(SEGMENT), Reversed)
+    with pytest.raises(BagpipeError, match=r"RepeatsOnceItHears': .*order"):
+        own.of(replace(SEGMENT, heard=(Heard(0, 5, 0.5),)))
 
 
 @pytest.mark.parametrize(
