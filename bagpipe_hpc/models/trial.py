@@ -52,6 +52,13 @@ def _require_weights(config: ModelConfig, model: nn.Module, again: nn.Module) ->
     for buffer_name, buffer in model.named_buffers():
         if buffer_name in saved and not torch.equal(buffer, saved[buffer_name]):
             raise _refused(name, f"its buffer {buffer_name} is another each time it is made{_OF_TRAINERS}")
+    for module_name, module in model.named_modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:  # few units of a trial may all stay
+            raise _refused(
+                name,
+                f"its module {module_name} is torch's {type(module).__name__}, whose masks differ between trainers; "
+                "take bagpipe_hpc.models.dropout.Dropout: its masks follow the seed",
+            )
     others = dict(again.named_parameters())
     for weight_name, weight in model.named_parameters():
         if weight.dtype != torch.float32 or not weight.is_contiguous():

@@ -132,6 +132,17 @@ class Dropout(Plain):
         return self.logits(dense, nn.functional.dropout(embeddings.stacked()))
 
 
+class RareDropout(Plain):
+    """Whose masks of a few samples are mostly ones."""
+
+    def __init__(self, facts: ModelFacts, settings: Any) -> None:
+        super().__init__(facts, settings)
+        self.rarely = nn.Dropout(1e-6)
+
+    def forward(self, dense: Tensor, embeddings: Embeddings) -> Any:
+        return self.logits(dense, self.rarely(embeddings.stacked()))
+
+
 class SeededDropout(Plain):
     def __init__(self, facts: ModelFacts, settings: Any) -> None:
         super().__init__(facts, settings)
@@ -227,6 +238,7 @@ def test_a_model_passes_and_leaves_torchs_generator_alone(config: ModelConfig) -
         (Detached, "its logits do not depend on any weight"),
         (Logarithm, "its logits are not finite"),
         (Dropout, "its logits differ between two passes over the same samples; .* bagpipe_hpc.models.dropout.Dropout"),
+        (RareDropout, "its module rarely is torch's Dropout, whose masks differ between trainers; take bagpipe_hpc"),
         (DropsFeatures, r"Dropout: inputs of shape \[2, 5, 4\] in a pass of 5 samples: let the first dimension be"),
         (FailsInEvaluations, "it returns NoneType"),
         (BatchNorm, r"a forward pass changes its norm\.running_mean, .* \(nn\.LayerNorm does\)"),
