@@ -5,7 +5,7 @@ made again. Where the run is longer now, evaluates at other steps or trains on l
 that of the run so far stays, if it stands in the output folder.
 """
 
-from contextlib import suppress
+import logging
 from dataclasses import fields
 from pathlib import Path
 
@@ -14,14 +14,24 @@ from bagpipe_hpc.run.output_folder import is_own_checkpoint
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME, read_metrics
 
+log = logging.getLogger(__name__)
+
 
 def find_kept(run: Run) -> tuple[Evaluation, ...]:
     """What the run's own metrics tell of them, in their order; read before these are cut."""
     if run.start is None or run.evaluates_first or not is_own_checkpoint(run.config, run.start):
         return ()
-    found = []
-    for event in read_metrics(Path(run.config.train.output) / METRICS_NAME).events:
+    path, found = Path(run.config.train.output) / METRICS_NAME, []
+    for event in read_metrics(path).events:
         if event["event"] == "evaluation" and event["step"] == run.steps_done:
-            with suppress(KeyError):  # of another version
-                found.append(Evaluation(**{field.name: event[field.name] for field in fields(Evaluation)}))
+            own = {field.name: event[field.name] for field in fields(Evaluation) if field.name in event}
+            try:
+                found.append(Evaluation(**own))
+            except TypeError as error:  # one of the numbers is not there
+                log.warning(
+                    "%s: the evaluation of step %d is not kept, for another version wrote it (%s)",
+                    path,
+                    run.steps_done,
+                    error,
+                )
     return tuple(found)

@@ -1,0 +1,44 @@
+"""What a run that goes on keeps of the evaluations of its checkpoint's step, and says of those that it cannot keep."""
+
+import json
+import logging
+from dataclasses import asdict
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bagpipe_hpc.evaluation.click_evaluation import Evaluation
+from bagpipe_hpc.run.kept_evaluations import find_kept
+from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME
+
+STEP = 40
+FOUND = Evaluation(100, 0.75, 0.0, 0.5, 0.9, 1.1)
+
+
+def run_of(output: Path, *records: dict[str, Any]) -> Any:
+    """A run that goes on from its own checkpoint of `STEP`, and makes no evaluation before it trains."""
+    lines = [json.dumps({"event": "evaluation", "step": STEP} | record) for record in records]
+    (output / METRICS_NAME).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    start = SimpleNamespace(directory=output / "checkpoints" / f"step-{STEP}")
+    config = SimpleNamespace(train=SimpleNamespace(output=str(output)))
+    return SimpleNamespace(start=start, evaluates_first=False, config=config, steps_done=STEP)
+
+
+def test_those_of_its_step_are_kept(tmp_path: Path) -> None:
+    others = {"step": STEP - 1}, {"event": "progress"}
+    assert find_kept(run_of(tmp_path, *(asdict(FOUND) | other for other in others), asdict(FOUND))) == (FOUND,)
+
+
+def test_one_that_lacks_what_has_a_default_is_kept(tmp_path: Path) -> None:
+    older = {name: value for name, value in asdict(FOUND).items() if name != "group_auc"}
+    assert find_kept(run_of(tmp_path, older)) == (FOUND,)
+
+
+def test_one_that_lacks_a_number_is_left_out_and_that_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    older = {name: value for name, value in asdict(FOUND).items() if name != "calibration"}
+    with caplog.at_level(logging.WARNING):
+        assert find_kept(run_of(tmp_path, older, asdict(FOUND))) == (FOUND,)
+    assert "the evaluation of step 40 is not kept, for another version wrote it" in caplog.text
+    assert "'calibration'" in caplog.text
