@@ -45,6 +45,16 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
+def shortened(text: str, most: int = 100) -> str:
+    """A text whose end is left out, and dots in its place, where it has more than so many characters."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def shown(value: object) -> str:
+    """What Python writes for a value, shortened."""
+    return shortened(repr(value))
+
+
 def line_start() -> str:
     """What a message to stderr begins with: it takes away progress that is on the line of a terminal."""
     return ERASE_LINE if columns() else ""

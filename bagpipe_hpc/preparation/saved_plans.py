@@ -23,6 +23,7 @@ from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.atomic_write import file_sha256
 from bagpipe_hpc.storage.plans.manifest import MANIFEST_NAME, PlansManifest, load_manifest, segment_key
 from bagpipe_hpc.storage.plans.plan_file import PLAN_AGAIN, PlanReader
+from bagpipe_hpc.terminal import shown
 
 log = logging.getLogger(__name__)
 
@@ -210,15 +211,10 @@ def _require_same(path: Path, manifest: PlansManifest, run: Run, trainers: int) 
 def _differences(there: dict[str, Any], here: dict[str, Any]) -> list[str]:
     """Each setting that is not the same, with both values."""
     return [
-        f"{name}: {_short(there.get(name))} there, {_short(here.get(name))} here"
+        f"{name}: {shown(there.get(name))} there, {shown(here.get(name))} here"
         for name in {**here, **there}
         if here.get(name) != there.get(name)
     ]
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 100 else f"{text[:97]}..."
 
 
 def find_need(run: Run, trainers: int) -> CacheNeed:

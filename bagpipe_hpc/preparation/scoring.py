@@ -13,6 +13,7 @@ from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.shards.check import verify_shards
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
+from bagpipe_hpc.terminal import shortened
 
 log = logging.getLogger(__name__)
 
@@ -85,10 +86,6 @@ def require_same_ids(checkpoint: Checkpoint, shards: ShardManifest, directory: P
 def _difference(then: dict[str, int], now: dict[str, int]) -> str:
     """What tables are not the same, by their rows."""
     if list(then) != list(now):
-        return f"tables {_short(', '.join(then))} then, {_short(', '.join(now))} now"
+        return f"tables {shortened(', '.join(then))} then, {shortened(', '.join(now))} now"
     name = next(name for name in then if then[name] != now[name])
     return f"{then[name]} rows of table {name} then, {now[name]} now"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 100 else f"{text[:97]}..."

@@ -47,7 +47,7 @@ class NumpyRowCopies:
         """Copy `records` to their places, a record as one item."""
         check_places(places, len(rows))
         if places.size:
-            np.put(_items(rows), places, _items(records), mode="clip")
+            np.put(as_items(rows), places, as_items(records), mode="clip")
 
     def add(self, rows: Rows, places: Places, records: Rows) -> None:
         """Add `records` to their places, in rounds of distinct ones."""
@@ -69,7 +69,7 @@ def check_places(places: Places, rows: int) -> None:
         raise IndexError(f"places reach from {places.min()} to {places.max()}: must lie in 0 to {rows - 1}")
 
 
-def _items(rows: NDArray[np.float32]) -> NDArray[np.void]:
+def as_items(rows: NDArray[np.float32]) -> NDArray[np.void]:
     """`[P, W]` floats as `[P]` items of a row each."""
     items: NDArray[np.void] = rows.view(np.dtype((np.void, rows.shape[1] * rows.itemsize)))[:, 0]
     return items

@@ -22,7 +22,7 @@ from bagpipe_hpc.run.sample_orders import SampleOrders
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic, CheckpointManifest
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
-from bagpipe_hpc.terminal import counted
+from bagpipe_hpc.terminal import counted, shown
 
 FIXED = (
     "data.block_rows",
@@ -285,13 +285,13 @@ def _changes(manifest: CheckpointManifest, run: Run, arithmetic: Arithmetic) -> 
     for key in (*CHANGEABLE, *ROUNDING, *own):
         then, now = _both(manifest, run.config, key)
         if then != now:
-            yield f"{key}: {_short(then)} -> {_short(now)}{_doubt(key, then, now, run.config.optimizer.dense)}"
+            yield f"{key}: {shown(then)} -> {shown(now)}{_doubt(key, then, now, run.config.optimizer.dense)}"
     if shares_out_samples(run.config.policy.name):
         for key in (*_ends_of_segments(manifest, run.config, run.manifest), "cache.rows"):
             then, now = _both(manifest, run.config, key)
             if then != now:
                 yield (
-                    f"{key}: {_short(then)} -> {_short(now)} (policy.name = {run.config.policy.name!r} shares samples "
+                    f"{key}: {shown(then)} -> {shown(now)} (policy.name = {run.config.policy.name!r} shares samples "
                     "out by it: results differ in the last bits)"
                 )
     for old, new in zip(manifest.row_state or (), RowRecord.of(run.config).state, strict=True):
@@ -304,13 +304,13 @@ def _changes(manifest: CheckpointManifest, run: Run, arithmetic: Arithmetic) -> 
     if (data := lineage(manifest, run.manifest)) is not Lineage.SAME:
         batches = -(-manifest.train_samples // manifest.batch_size)
         yield (
-            f"training rows (data.path): {_short(manifest.training_data)} -> {_short(run.manifest.digest('train'))}, "
+            f"training rows (data.path): {shown(manifest.training_data)} -> {shown(run.manifest.digest('train'))}, "
             f"{data.value}; the checkpoint was at step {manifest.epoch_step} of {batches} of its epoch "
             f"{manifest.epoch}, both from 0"
         )
     then, now = manifest.evaluation_data, run.manifest.digest("test")
     if then != now:
-        yield f"set of test rows (data.path): {_short(then)} -> {_short(now)} (evaluations do not compare)"
+        yield f"set of test rows (data.path): {shown(then)} -> {shown(now)} (evaluations do not compare)"
 
 
 _ARITHMETIC = {
@@ -341,9 +341,4 @@ def _doubt(key: str, then: Any, now: Any, optimizer: str) -> str:
 
 
 def _was(name: str, then: object, now: object) -> str:
-    return f"{name}: {_short(then)} then, {_short(now)} now"
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 100 else f"{text[:97]}..."
+    return f"{name}: {shown(then)} then, {shown(now)} now"

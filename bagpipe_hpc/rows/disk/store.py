@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.rows.additions import distinct_rounds
+from bagpipe_hpc.rows.copies import as_items
 from bagpipe_hpc.rows.disk.announcements import Announcements
 from bagpipe_hpc.rows.disk.block_file import (
     Int64s,
@@ -108,7 +109,7 @@ class DiskStore:
 
     def gather(self, places: Places, into: Records) -> Iterator[None]:
         """Copy the rows at `places [N]` to `into [N, W]`."""
-        items = _items(into)
+        items = as_items(into)
         is_whole = self.layout.rows_per_block == 1  # what a trainer gets it puts back, changed
         for piece in self._pieces(places):
             frames, offsets, claim = yield from self._claim(places[piece])
@@ -118,7 +119,7 @@ class DiskStore:
 
     def scatter(self, places: Places, records: Records) -> Iterator[None]:
         """Copy `records [N, W]` to distinct `places [N]`."""
-        items = _items(records)
+        items = as_items(records)
 
         def store(piece: slice, frames: Int64s, offsets: Int64s) -> None:
             self._records[frames, offsets] = items[piece]
@@ -134,7 +135,7 @@ class DiskStore:
                 here = (frames, offsets) if chosen is None else (frames[chosen], offsets[chosen])
                 sums = self._records[here].view(np.float32).reshape(-1, self.width)
                 sums += added if chosen is None else added[chosen]
-                self._records[here] = _items(sums)
+                self._records[here] = as_items(sums)
 
         yield from self._change(places, add)
 
@@ -144,7 +145,7 @@ class DiskStore:
         def store(piece: slice, frames: Int64s, offsets: Int64s) -> None:
             records = self._records[frames, offsets].view(np.float32).reshape(-1, self.width)
             records[:, first:last] = values[piece]
-            self._records[frames, offsets] = _items(records)
+            self._records[frames, offsets] = as_items(records)
 
         yield from self._change(places, store)
 
@@ -210,7 +211,7 @@ class DiskStore:
         Waits for the disk; for any thread.
         """
         found = np.empty((len(places), self.width), dtype=np.float32)
-        items = _items(found)
+        items = as_items(found)
         for piece in self._pieces(places):
             frames, offsets, claim = wait_for(self._claim(places[piece], stays=False))
             blocks = np.asarray(places[piece], dtype=np.int64) // self.layout.rows_per_block
@@ -341,9 +342,3 @@ def wait_for(steps: Generator[None, None, Any] | Iterator[None]) -> Any:
         except StopIteration as end:
             return end.value
         time.sleep(_PAUSE_S)
-
-
-def _items(records: NDArray[np.float32]) -> NDArray[np.void]:
-    """`[N, W]` floats as `[N]` items of a record each."""
-    items: NDArray[np.void] = records.view(np.dtype((np.void, records.shape[1] * records.itemsize)))[:, 0]
-    return items
