@@ -1,15 +1,12 @@
-"""The mover: a trainer's second thread, which brings rows before they are needed and writes them back.
+"""The mover: a trainer's second thread, which brings rows before they are needed and lets them leave.
 
-For retire group c it gathers the retired slots and puts them to their servers, adds the changes of rows that the plan
-names for that, then enters the movers' barrier; once all have come, every trainer's writes of c are at the servers and
-the rows of the next admissible batches are fetched. Where trainers add to each other's rows, they meet at that barrier
-before they do, for others may still look up what these rows were, and between two rounds of additions. Where a batch
-has several micro-batches, all but the last need no row that is fetched for it, and are handed over before.
+Rows that leave are written back (`write_backs.py`). Once all trainers' writes of retire group c are at the servers, the
+rows of the next admissible batches are fetched. Where a batch has several micro-batches, all but the last need no row
+that is fetched for it, and are handed over before.
 
 It waits for nothing: two puts, two gets, a barrier and a plan may be under way at once. So rows travel both ways over a
-link, servers gather or take those of one call while the other's are on it, and a group is put while the other trainers
-come to the barrier of the one before. Sums of gradients that the compute thread has started go on here as well, while
-that computes.
+link, and servers gather or take those of one call while the other's are on it. Sums of gradients that the compute
+thread has started go on here as well, while that computes.
 """
 
 import queue
@@ -20,13 +17,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from bagpipe_hpc.errors import WaitTimeoutError
-from bagpipe_hpc.kernels.device import Mark
 from bagpipe_hpc.mpi.group_barrier import GroupBarrier
 from bagpipe_hpc.mpi.plan_channel import PlanReceiver
 from bagpipe_hpc.mpi.requests import Awaited
 from bagpipe_hpc.mpi.rows.transfer import PendingRows, advance_any
 from bagpipe_hpc.mpi.waiting import Haste
-from bagpipe_hpc.plan.batch_plan import NO_GROUP, ReceivedPlan
+from bagpipe_hpc.plan.batch_plan import ReceivedPlan
 from bagpipe_hpc.plan.heard import Heard
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.planning.policy_choice import policy_class
@@ -34,7 +30,8 @@ from bagpipe_hpc.roles.batch_loader import BatchLoader
 from bagpipe_hpc.roles.mover_pace import MoverPace
 from bagpipe_hpc.roles.read_ahead import ReadAhead
 from bagpipe_hpc.roles.row_traffic import RowTraffic
-from bagpipe_hpc.roles.rows_under_way import DenseUnderWay, Fetch, WriteBack
+from bagpipe_hpc.roles.rows_under_way import DenseUnderWay, Fetch, advance_all
+from bagpipe_hpc.roles.write_backs import WriteBacks
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step.ready_batch import NO_INPUTS, ReadyBatch
 from bagpipe_hpc.step.row_sharing import RowSharing
@@ -107,7 +104,6 @@ class Mover:
         self._rows = rows
         self._dense = dense
         self._pace = pace
-        self._barrier_since_s = 0.0
         self._segments = iter(settings.schedule)
         self._segment = next(self._segments)
         self._coming: Segment | None = None
@@ -118,17 +114,20 @@ class Mover:
         self._last_segment = len(settings.schedule)
         self._incoming: deque[ReceivedPlan] = deque()
         self._ready: queue.SimpleQueue[ReadyBatch] = queue.SimpleQueue()
-        self._to_retire: queue.SimpleQueue[tuple[ReadyBatch, Mark]] = queue.SimpleQueue()
         self._most_at_once = min(part.most_at_once for part in traffic)
         self._fetches: deque[Fetch] = deque()
         self._fetched_s = 0.0
-        self._write_backs: deque[WriteBack] = deque()
-        self._written_s = 0.0
-        self._retiring: ReceivedPlan | None = None
-        self._leaving: tuple[ReadyBatch, Mark] | None = None
+        self._write_backs = WriteBacks(
+            traffic,
+            barrier,
+            rows,
+            self._end_group,
+            trace,
+            writes_apart=settings.writes_apart,
+            adds_rows=settings.adds_rows,
+        )
         self._fetched: deque[ReadyBatch] = deque()
         self._begun: ReadyBatch | None = None
-        self._retired = NO_GROUP
         self._is_closing = False
         self._drained = threading.Event()
         self._failure: BaseException | None = None
@@ -171,11 +170,12 @@ class Mover:
         """What keeps the next batch."""
         if not self._fetches and not self._incoming:
             return "the next plan of the oracle"
-        return f"the rows of the next batch ({len(self._incoming)} plans are here, group {self._retired} is retired)"
+        retired = self._write_backs.newest
+        return f"the rows of the next batch ({len(self._incoming)} plans are here, group {retired} is retired)"
 
     def retire(self, batch: ReadyBatch) -> None:
         """Start the write-backs in a batch's plan, after all updates that the device has been given so far."""
-        self._to_retire.put((batch, self._device.mark()))
+        self._write_backs.leave(batch.plan, self._device.mark())
         self._pace.ring()
 
     def tell(self, heard: tuple[Heard, ...]) -> None:
@@ -195,7 +195,7 @@ class Mover:
             while not self._drained.wait(_WATCH_EVERY_S):
                 self.check()
                 if time.monotonic() > deadline:
-                    what = f"the rows of groups after {self._retired} to be written back"
+                    what = f"the rows of groups after {self._write_backs.newest} to be written back"
                     raise WaitTimeoutError.after(timeout_s, what)
         self._drained.clear()
 
@@ -222,10 +222,10 @@ class Mover:
 
     def _move_all(self) -> None:
         steps = (
-            self._finish_retire,
+            self._write_backs.leave_barrier,
             self._begin_segment,
-            self._finish_write_back,
-            self._start_write_back,
+            self._write_backs.enter_barrier,
+            self._write_backs.start,
             self._receive,
             self._finish_fetch,
             self._hand_over,
@@ -246,13 +246,12 @@ class Mover:
             are_rows_moving: whether rows between trainers are under way: they make batches ready, and let groups leave.
         """
         next_fetch = self._fetches[0].pending if self._fetches else []
-        next_put = self._write_backs[0].pending if self._write_backs else []
-        pending = [rows for rows in (*next_fetch, *next_put) if not rows.is_complete]
+        pending = [rows for rows in (*next_fetch, *self._write_backs.pending) if not rows.is_complete]
         steps = [self._receive]
         if self._barrier.is_entered:
-            steps.append(self._finish_retire)
+            steps.append(self._write_backs.leave_barrier)
         if are_rows_moving:
-            steps += [self._hand_over, self._start_write_back]
+            steps += [self._hand_over, self._write_backs.start]
         while not self._pace.rest(self._haste(dense, is_soon=bool(pending) or are_rows_moving), self._awaited(pending)):
             are_rows_moving = are_rows_moving and self._rows.advance()
             dense = self._dense.advance() if dense else dense
@@ -290,84 +289,16 @@ class Mover:
                 self._last_segment = self._planned_segments
         return True
 
-    def _start_write_back(self) -> bool:
-        """Start to put this trainer's share of the next group, with optimizer state; what it adds comes after that."""
-        if not self._may_write_back():
-            return False
-        if self._leaving is None and not self._to_retire.empty():
-            self._leaving = self._to_retire.get()
-        if self._leaving is None or not self._rows.may_retire(self._leaving[0].plan):
-            return False
-        (batch, updated), self._leaving = self._leaving, None
-        self._device.follow(updated)  # also where nothing is written back: the slots get other rows
-        since_s = time.perf_counter()
-        pending = []
-        for traffic, plan in zip(self._traffic, batch.plan.groups, strict=True):
-            traffic.note(plan.own)
-            pending.append(traffic.put(plan.own))
-        rounds = batch.plan.addition_rounds
-        if self._settings.adds_rows:
-            rounds = rounds or ({},)  # who adds nothing meets those who do
-        self._write_backs.append(WriteBack(batch.plan, pending, since_s, rounds))
-        return True
-
-    def _may_write_back(self) -> bool:
-        """Whether the next group's turn has come."""
-        if self._settings.writes_apart:
-            return len(self._write_backs) < self._most_at_once
-        return not (self._write_backs or self._barrier.is_entered)
-
-    def _finish_write_back(self) -> bool:
-        """Once this trainer's share is at the servers, put and added, come to the barrier; so before each round."""
-        if not self._write_backs or not _advance_all(self._write_backs[0].pending):
-            return False
-        done = self._write_backs[0]
-        if not (done.left or done.is_over):
-            self._note(done)
-        if self._barrier.is_entered:
-            return False
-        if done.left:
-            self._write_backs[0] = replace(done, pending=[])
-            self._barrier.enter(f"what comes before additions of group {done.plan.retire_group}")
-            return True
-        self._write_backs.popleft()
-        self._barrier_since_s = time.perf_counter()
-        self._retiring = done.plan
-        self._barrier.enter(f"group {done.plan.retire_group} after batch {done.plan.batch}")
-        return True
-
-    def _note(self, done: WriteBack) -> None:
-        """Note that all rows of the first group are at the servers; of two at a time the second's time begins there."""
-        since_s, self._written_s = max(done.since_s, self._written_s), time.perf_counter()
-        if count := done.plan.rows_written:
-            self._trace.add("write back", since_s, self._written_s, "mover, writing back", rows=count)
-        self._write_backs[0] = replace(done, is_over=True)
-
-    def _start_round(self, write_back: WriteBack) -> None:
-        """Add what is added in the next round."""
-        additions, *left = write_back.left
-        adds = [self._traffic[group].add(changes) for group, changes in additions.items()]
-        self._write_backs[0] = replace(write_back, pending=adds, left=tuple(left))
-
-    def _finish_retire(self) -> bool:
-        """Note that a group is at the servers; after a closing one, turn to the next segment."""
-        if not self._barrier.poll():
-            return False
-        if self._retiring is None:  # what comes before a round of additions has ended everywhere
-            self._start_round(self._write_backs[0])
-            return True
-        done, self._retiring = self._retiring, None
-        self._retired = done.retire_group
-        self._trace.add("barrier", self._barrier_since_s, time.perf_counter(), "movers' barrier", group=self._retired)
-        if done.is_closing:
-            self._retired = NO_GROUP
-            self._rows.restart()
-            self._finished_segments += 1
-            if self._finished_segments < self._last_segment:
-                self._coming = next(self._segments)
-                self._begin_segment()
-            self._drained.set()
-        return True
+    def _end_group(self, plan: ReceivedPlan) -> None:
+        """A group is at the servers: after a closing one, turn to the next segment."""
+        if not plan.is_closing:
+            return
+        self._rows.restart()
+        self._finished_segments += 1
+        if self._finished_segments < self._last_segment:
+            self._coming = next(self._segments)
+            self._begin_segment()
+        self._drained.set()
 
     def _begin_segment(self) -> bool:
         """Turn to the next segment: behind an evaluation that orders its samples, once the compute thread has told."""
@@ -428,7 +359,7 @@ class Mover:
 
     def _finish_fetch(self) -> bool:
         """Once the rows of the first fetch are here, hand their batches to the compute thread."""
-        if not self._fetches or not _advance_all(self._fetches[0].pending):
+        if not self._fetches or not advance_all(self._fetches[0].pending):
             return False
         done = self._fetches.popleft()
         for traffic, fetched in zip(self._traffic, done.groups, strict=True):
@@ -452,10 +383,4 @@ class Mover:
 
     def _is_admissible(self, plan: ReceivedPlan) -> bool:
         """Whether every earlier update of a batch's rows is at the servers."""
-        return not plan.is_closing and plan.prefetch_after <= self._retired
-
-
-def _advance_all(pending: Iterable[PendingRows]) -> bool:
-    """Move all calls on; whether all are complete."""
-    are_complete = [rows.advance() for rows in pending]
-    return all(are_complete)
+        return not plan.is_closing and plan.prefetch_after <= self._write_backs.newest

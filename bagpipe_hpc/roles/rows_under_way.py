@@ -1,12 +1,13 @@
-"""What a mover has under way: fetches, write-backs, and sums that the compute thread has started."""
+"""What a mover has under way: fetches, and sums that the compute thread has started."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
 from bagpipe_hpc.mpi.requests import Awaited
 from bagpipe_hpc.mpi.rows.transfer import PendingRows
 from bagpipe_hpc.mpi.waiting import Haste
-from bagpipe_hpc.plan.batch_plan import Additions, ReceivedPlan
+from bagpipe_hpc.plan.batch_plan import ReceivedPlan
 from bagpipe_hpc.roles.row_traffic import FetchedRows
 
 
@@ -30,25 +31,6 @@ class Fetch:
         return [group.pending for group in self.groups]
 
 
-@dataclass(frozen=True)
-class WriteBack:
-    """Rows of a group of batches on their way to the servers.
-
-    Attributes:
-        plan: of the group.
-        pending: the put, and then the add, of each group of tables.
-        since_s: when the put started.
-        left: what is added once that is complete, round by round, by the number of the group of tables.
-        is_over: whether all is at the servers, as the timeline has it.
-    """
-
-    plan: ReceivedPlan
-    pending: list[PendingRows]
-    since_s: float
-    left: tuple[dict[int, Additions], ...]
-    is_over: bool = False
-
-
 class DenseUnderWay(Protocol):
     """Sums of dense gradients, which the compute thread starts."""
 
@@ -57,3 +39,9 @@ class DenseUnderWay(Protocol):
 
     def awaited(self) -> list[Awaited] | None:
         """What they go on behind, until `advance` is called again; None if that cannot be said."""
+
+
+def advance_all(pending: Iterable[PendingRows]) -> bool:
+    """Move all calls on; whether all are complete."""
+    are_complete = [rows.advance() for rows in pending]
+    return all(are_complete)

@@ -11,8 +11,8 @@ from bagpipe_hpc.mpi.rows.transfer import PendingRows
 from bagpipe_hpc.plan.batch_plan import Additions, BatchPlan, GroupPlan
 from bagpipe_hpc.planning.addition_order import in_rank_order
 from bagpipe_hpc.roles import oracle
-from bagpipe_hpc.roles.mover import Mover
 from bagpipe_hpc.roles.row_traffic import Based, FetchedRows, RowTraffic
+from bagpipe_hpc.roles.write_backs import WriteBacks
 from tests.end_to_end.faults import Breakage, Patch
 
 LOOKS_UP_LATE = "one trainer looks up late"
@@ -62,16 +62,16 @@ def look_up_late(patch: Patch) -> None:
 
 def add_before_others_look_up(patch: Patch) -> None:
     """A trainer adds what it has changed as soon as it has done so."""
-    start_write_back = Mover._start_write_back
+    start = WriteBacks.start
 
-    def add_at_once(self: Mover) -> bool:
-        has_begun = start_write_back(self)
+    def add_at_once(self: WriteBacks) -> bool:
+        has_begun = start(self)
         if has_begun:
-            self._start_round(self._write_backs[0])
+            self._start_round(self._under_way[0])
         return has_begun
 
     look_up_late(patch)
-    patch(Mover, "_start_write_back", add_at_once)
+    patch(WriteBacks, "start", add_at_once)
 
 
 ADDITION_MUTANTS: dict[str, Breakage] = {

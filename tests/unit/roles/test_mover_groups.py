@@ -11,6 +11,7 @@ from bagpipe_hpc.kernels.device import Cpu
 from bagpipe_hpc.plan.batch_plan import GroupPlan, ReceivedPlan, SharedPlan, TrainerPlan
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
 from bagpipe_hpc.roles import mover as mover_module
+from bagpipe_hpc.roles import write_backs
 from bagpipe_hpc.roles.mover import Mover, MoverSettings
 from bagpipe_hpc.roles.mover_pace import MoverPace
 from bagpipe_hpc.roles.row_traffic import RowTraffic
@@ -147,7 +148,8 @@ def test_a_batch_and_a_group_wait_for_rows_of_all_widths() -> None:
 
 def test_going_on_with_the_first_rows_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rule's mutant: whatever is complete first is taken for all."""
-    monkeypatch.setattr(mover_module, "_advance_all", lambda pending: any(rows.advance() for rows in pending))
+    for module in (mover_module, write_backs):
+        monkeypatch.setattr(module, "advance_all", lambda pending: any(rows.advance() for rows in pending))
     found = moved()
     assert "got rows of 2" not in found
     assert found.index("barrier") == len(found) - 1

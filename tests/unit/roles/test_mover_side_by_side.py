@@ -247,7 +247,7 @@ def test_groups_are_put_side_by_side_and_retired_in_order() -> None:
     assert run.has_come_to(4, barriers=["group 1", "group 2"])
     run.barrier.opened = 2
     assert run.has_come_to(4, barriers=["group 1", "group 2"]), "the third one's rows are not there yet"
-    assert run.mover._retired == 2
+    assert run.mover._write_backs.newest == 2
     for put in run.rows.puts:
         put.is_here = True
     run.end()
