@@ -62,6 +62,11 @@ class PlanRows(NamedTuple):
     is_batch: bool
     groups: list[BatchRows]
 
+    @property
+    def bytes(self) -> int:
+        """Memory that they take."""
+        return sum(rows.got.nbytes + rows.sent.nbytes for rows in self.groups)
+
 
 class LookUps:
     """How often the rows of each group of tables are looked up in the batches that are planned.
@@ -74,6 +79,8 @@ class LookUps:
         self._groups = run.groups
         self._rows: list[list[NDArray[np.int64]]] = [[] for _ in run.groups]
         self._counts: list[list[NDArray[np.int64]]] = [[] for _ in run.groups]
+        self.bytes = 0
+        """Memory that these take."""
 
     def seeing(self, batches: Iterator[Bags]) -> Iterator[Bags]:
         """The same batches, counted."""
@@ -82,6 +89,7 @@ class LookUps:
                 unique, looked_up = np.unique(group.look_ups.of(bags).values, return_counts=True)
                 rows.append(unique)
                 counts.append(looked_up)
+                self.bytes += unique.nbytes + looked_up.nbytes
             yield bags
 
     def share_of_others(self, pinned: Mapping[str, NDArray[np.int64]]) -> float:
@@ -136,7 +144,7 @@ def compare_placements(arguments: argparse.Namespace) -> Report:
     require_samples([arguments.trainers], config)
     run = prepare_run(replace(config, train=replace(config.train, resume="")))
     look_ups = LookUps(run)
-    moved = list(_moved(run, arguments.trainers, arguments.batches, look_ups))
+    moved = _kept(_moved(run, arguments.trainers, arguments.batches, look_ups), look_ups)
     report = Report("compare-placements")
     cells: list[dict[str, Any]] = []
     report.figures |= {"config": str(arguments.config), "overrides": arguments.overrides, "cells": cells}
@@ -181,6 +189,24 @@ def _moved(run: Run, trainers: int, most_batches: int | None, look_ups: LookUps)
             for plan in plan_segment(planner, batches, policy.start_slicing()):
                 left = left if left is None or plan.shared.is_closing else left - 1
                 yield PlanRows(not plan.shared.is_closing, [_of_group(group) for group in plan.groups])
+
+
+def _kept(moved: Iterator[PlanRows], look_ups: LookUps) -> list[PlanRows]:
+    """All plans' rows, which every placement goes through.
+
+    Raises:
+        CapacityError: this host has no memory for them.
+    """
+    free, kept, taken = free_bytes(), [], 0
+    for of_plan in moved:
+        kept.append(of_plan)
+        taken += of_plan.bytes
+        if taken + look_ups.bytes > free:
+            raise CapacityError(
+                f"--batches: the rows of {len(kept)} plans and their look-ups take {(taken + look_ups.bytes) / 1e9:.1f} "
+                f"GB, and {free / 1e9:.1f} GB were free; give a smaller number, which is enough to compare"
+            )
+    return kept
 
 
 def _of_group(plan: BatchPlan) -> BatchRows:

@@ -1,6 +1,7 @@
 """`bagpipe compare-placements` from its arguments to its figures."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -103,14 +104,27 @@ def test_what_placements_expect_stands_beside_it(
 def test_what_does_not_fit_is_not_measured(
     config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(placement_comparison, "free_bytes", lambda: 1000)
+    free = iter([10**9, 1000])  # for what is kept of the plans, and to measure
+    monkeypatch.setattr(placement_comparison, "free_bytes", lambda: next(free))
     options = ["--placements", "by_table", "--servers", "2"]
     assert cli.main(["compare-placements", str(config), *NO_CACHE, *options, "--measure"]) == 2
     told = capsys.readouterr().err
     assert "error: there is nothing to compare: by_table, 2 servers: refused: " in told
     assert "leave --measure out" in told
+    monkeypatch.undo()
     _, found = compared(capsys, str(config), *NO_CACHE, *options)
     assert found["by_table", 2]["refusal"] is None
+
+
+def test_more_plans_than_fit_in_memory_are_refused(
+    config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placement_comparison, "free_bytes", lambda: 60_000)
+    options = ["compare-placements", str(config), *NO_CACHE, "--placements", "by_table", "--servers", "2"]
+    assert cli.main(options) == 2
+    told = capsys.readouterr().err
+    assert re.search(r"--batches: the rows of \d plans and their look-ups take 0\.0 GB, and 0\.0 GB were free", told)
+    assert cli.main([*options, "--batches", "1"]) == 0
 
 
 def test_a_placement_that_refuses_has_a_line_of_its_own(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
