@@ -254,7 +254,7 @@ def _ssd_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive,
         metavar="N",
         help="size of the tables: they have the rows of so many batches, of which few are trained on (default: 1000, "
-        "quick: 100)",
+        "quick: 200)",
     )
     parser.add_argument(
         "--set", nargs="+", default=[], metavar="section.field=value", help="further settings, as for bagpipe train"
@@ -283,11 +283,15 @@ class Benchmark:
         module: where its function `run(arguments) -> Report` is, in this package.
         summary: what it measures.
         add_arguments: adds what only this one takes.
+        repeats: whether `--runs` has a meaning: it takes medians of several runs.
+        has_look: whether `--quick` has one.
     """
 
     module: str
     summary: str
     add_arguments: Callable[[argparse.ArgumentParser], None] = _no_arguments
+    repeats: bool = True
+    has_look: bool = True
 
 
 BENCHMARKS = {
@@ -327,11 +331,13 @@ BENCHMARKS = {
         "quality",
         "AUC and log loss of each model after an epoch, beside plain PyTorch and torch-rechub",
         _quality_arguments,
+        repeats=False,
     ),
     "search": Benchmark(
         "search",
         "settings, by what they learn of the end of the training rows from the rows before it",
         _search_arguments,
+        repeats=False,
     ),
     "checkpoint": Benchmark(
         "checkpoint.benchmark", "checkpoints: bytes, stand-still of training, GB/s beside plain HDF5"
@@ -346,6 +352,7 @@ BENCHMARKS = {
         "gpu_steps.benchmark",
         "what a GPU does in a trainer's steps: ms of products, row operations and copies, and how long it is idle",
         _gpu_steps_arguments,
+        repeats=False,
     ),
     "waiting": Benchmark(
         "waiting",
@@ -366,16 +373,20 @@ BENCHMARKS = {
         "volumes",
         "rows that a trainer moves for a batch, replicated and with one home: counted in runs, beside their plans",
         _volumes_arguments,
+        repeats=False,
     ),
     "host_sharing": Benchmark(
         "host_sharing",
         "rows between hosts of several trainers, as they are sent and with one for all trainers of a host",
         _host_sharing_arguments,
+        repeats=False,
     ),
     "tiers": Benchmark(
         "tiers",
         "rows between trainers within hosts and between them, by where hot rows are held (FlexShard)",
         _tiers_arguments,
+        repeats=False,
+        has_look=False,
     ),
     "simulate": Benchmark("simulate", "what `bagpipe simulate` predicts, beside measured steps", _simulate_arguments),
 }
@@ -406,10 +417,13 @@ def _parser() -> argparse.ArgumentParser:
         summary = benchmark.summary
         parser = names.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
         parser.set_defaults(benchmark=name)
-        parser.add_argument("--quick", action="store_true", help="smaller sizes and fewer runs: a look, not a result")
-        parser.add_argument(
-            "--runs", type=positive, metavar="N", help="runs whose median counts (default: 5, quick: 2)"
-        )
+        if benchmark.has_look:
+            fewer = " and fewer runs" if benchmark.repeats else ""
+            parser.add_argument("--quick", action="store_true", help=f"smaller sizes{fewer}: a look, not a result")
+        if benchmark.repeats:
+            parser.add_argument(
+                "--runs", type=positive, metavar="N", help="runs whose median counts (default: 5, quick: 2)"
+            )
         parser.add_argument("--save", type=Path, metavar="FILE", help="append the JSON line to FILE")
         benchmark.add_arguments(parser)
     return program
@@ -417,7 +431,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(arguments: argparse.Namespace) -> int:
     """Run the named benchmark, or all of them with their default arguments."""
-    if arguments.runs is None:
+    if "runs" in arguments and arguments.runs is None:
         arguments.runs = 2 if arguments.quick else 5
     if arguments.save:
         require_appendable(arguments.save)

@@ -9,7 +9,7 @@ Legend: `H` hosts of as many trainers each, in rank order; `T` trainers.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.plan.exchange import Exchange
 from bagpipe_hpc.planning.batch_rows import Bools
@@ -45,12 +46,27 @@ _GBIT_PER_S = (25, 100)
 
 
 def run(arguments: argparse.Namespace) -> Report:
-    """Count and predict; see `command` for the arguments."""
+    """Count and predict; see `command` for the arguments.
+
+    Raises:
+        ConfigError: no number of trainers is made up of whole hosts.
+    """
     report = Report("host_sharing")
     cells: list[Cell] = []
-    for trainers in arguments.trainers or ([4] if arguments.quick else [8, 16, 64]):
-        asked = arguments.trainers_per_host or ([2] if arguments.quick else [4, 8])
-        of_hosts = [of_host for of_host in asked if trainers % of_host == 0]
+    all_trainers = arguments.trainers or ([4] if arguments.quick else [8, 16, 64])
+    asked = arguments.trainers_per_host or ([2] if arguments.quick else [4, 8])
+    whole_hosts = {trainers: [of_host for of_host in asked if trainers % of_host == 0] for trainers in all_trainers}
+    if not any(whole_hosts.values()):
+        raise ConfigError(
+            f"--trainers {_words(all_trainers)}: these are no whole hosts of {' or '.join(map(str, asked))}; "
+            "use multiples of one, or other --trainers-per-host"
+        )
+    for trainers, of_hosts in whole_hosts.items():
+        if uneven := [of_host for of_host in asked if of_host not in of_hosts]:
+            report.lines.append(f"not run: {trainers} trainers in hosts of {_words(uneven)}: these are no whole hosts")
+            report.figures.setdefault("not_run", []).append({"trainers": trainers, "trainers_per_host": uneven})
+        if not of_hosts:
+            continue
         drawn = drawn_look_ups(arguments, trainers)
         cells += shared_cells(drawn, of_hosts)
         if arguments.local_homes:
@@ -61,6 +77,10 @@ def run(arguments: argparse.Namespace) -> Report:
     headings = [heading.replace("_", " ") for heading in cells[0]]
     report.table(title, headings, [[_text(value) for value in cell.values()] for cell in cells])
     return report
+
+
+def _words(numbers: Iterable[int]) -> str:
+    return " ".join(map(str, numbers))
 
 
 def _text(value: object) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 from bagpipe_hpc.cluster.role_layout import RoleLayout
 from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.rows.partition import RoundRobinPartition
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.storage.shards.manifest import load_manifest
@@ -122,7 +123,7 @@ def formula_bytes(config: Config, table_rows: tuple[int, ...], summary: dict[str
         )
     else:
         shared = 4 * reduced
-    plans = summary["lookahead_batches"] + 2 * summary["group_batches"] + 1
+    plans = Window(summary["lookahead_batches"], summary["group_batches"]).plans_ahead
     return {
         "oracle": summary["planner_bytes"] + plans * (shared + _LAYOUT.trainers * own),
         "server": partition.rows_on(0) * record_bytes,

@@ -18,6 +18,7 @@ import numpy as np
 
 from bagpipe_hpc.cluster.allocator import keep_all_freed_memory
 from bagpipe_hpc.config.schema import CacheConfig, Config, DataConfig, KernelsConfig, LookaheadConfig, TrainConfig
+from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.preparation.prepare import choose_window, prepare_run
@@ -35,6 +36,9 @@ from data_prep.backend import lzf_encoder
 _BLOCK = 1 << 16
 _SHARD_BLOCKS = 16
 _TRAINERS = 2
+_QUICK_LOOKAHEAD = 10
+_BEYOND_WINDOW = 4
+"""Batches that there are more than the window has: they come round again when their rows have left it."""
 PARTS = ("read", "plan", "both")
 
 
@@ -59,12 +63,18 @@ class Times:
 
 
 def run(arguments: argparse.Namespace) -> Report:
-    """Measure; see `command` for the arguments."""
+    """Measure; see `command` for the arguments.
+
+    Raises:
+        ConfigError: the shards have too few batches for the window.
+    """
     keep_all_freed_memory()  # as the oracle does
     if arguments.quick:
         arguments.rows = min(arguments.rows, 10_000_000)
+        arguments.lookahead = min(arguments.lookahead, _QUICK_LOOKAHEAD)
         arguments.batch_size, arguments.samples = min(arguments.batch_size, 16384), min(arguments.samples, 1 << 18)
         arguments.run_samples = min(arguments.run_samples, 1 << 22)
+    _require_batches(arguments)
     report = Report("oracle")
     names = ("rows", "batch_size", "lookahead", "samples", "run_samples")
     report.figures |= {"zipf": ZIPF, "runs": arguments.runs, **{name: getattr(arguments, name) for name in names}}
@@ -96,6 +106,21 @@ def run(arguments: argparse.Namespace) -> Report:
         [[name, f"{seconds:.1f}"] for name, seconds in starts.items()],
     )
     return report
+
+
+def _require_batches(arguments: argparse.Namespace) -> None:
+    """See that batches come round again behind the window only, else no row would leave it and none be fetched.
+
+    Raises:
+        ConfigError: there are too few.
+    """
+    batches = min(arguments.samples, arguments.run_samples) // arguments.batch_size
+    if batches < (needed := arguments.lookahead + _BEYOND_WINDOW):
+        raise ConfigError(
+            f"--lookahead {arguments.lookahead}: takes {needed} batches, and --samples {arguments.samples} and "
+            f"--run-samples {arguments.run_samples} are {batches} of {arguments.batch_size}; use more samples, "
+            "a smaller --batch-size or a smaller --lookahead"
+        )
 
 
 def write_shards(folder: Path, table_rows: tuple[int, ...], samples: int) -> None:
@@ -138,7 +163,7 @@ def measure(folder: Path, arguments: argparse.Namespace, threads: int) -> dict[s
     policy = whole.policy(_TRAINERS)
     window = policy.window(whole.window)
     steps = segment.batches
-    in_memory = list(itertools.islice(whole.batches(segment, threads), arguments.lookahead + 4))
+    in_memory = list(itertools.islice(whole.batches(segment, threads), arguments.lookahead + _BEYOND_WINDOW))
 
     def from_shards() -> Iterator[Bags]:
         while True:

@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bagpipe_hpc.cluster.allocator import keep_all_freed_memory
 from bagpipe_hpc.kernels.pooling import PoolLayout, pool_step_by_step, sum_pooled_step_by_step
 from bagpipe_hpc.kernels.row_operations import row_operations
 from bagpipe_hpc.tools.report import Report, median
-from benchmarks.cache.benchmark import keep_freed_memory
 
 _TABLE_ROWS, _BATCH_ROWS, _LOOK_UPS = 200_000, 50_000, 200_000
 _WAYS = ("fused", "step by step", "torch")
@@ -83,7 +83,7 @@ def main() -> None:
     if arguments.device == "cuda" and not torch.cuda.is_available():
         parser.error("--device cuda: there is no GPU here")
     device = torch.device(arguments.device)
-    keep_freed_memory()
+    keep_all_freed_memory()
     torch.set_num_threads(1)
     report = Report("pooling")
     lines, figures = [], []

@@ -80,14 +80,14 @@ def run(arguments: argparse.Namespace) -> Report:
     for model in arguments.models:
         named = [name for name in arguments.contenders if model in CONTENDERS[name].models and name not in left_out]
         found: dict[str, list[Figures]] = {name: [] for name in named}
-        for seed in seeds:  # in turn, so that their rates meet the same load of the machine
+        for seed in seeds:
             for name in named:
                 overrides = [f"model.name={model}", f"train.seed={seed}", *MODELS[model], *settings]
                 found[name].append(train(overrides, CONTENDERS[name].program))
         for name in named:
             figures = over_seeds(found[name])
             report.figures["results"].append({"model": model, "contender": name, **figures})
-            table.append([model, CONTENDERS[name].name, *score_cells(figures), f"{figures['samples_per_s']:,.0f}"])
+            table.append([model, CONTENDERS[name].name, *score_cells(figures)])
             print(" | ".join(table[-1]), flush=True)
-    report.table("One epoch", ["model", "by", "AUC", "log loss", "samples/s"], table)
+    report.table("One epoch", ["model", "by", "AUC", "log loss"], table)
     return report

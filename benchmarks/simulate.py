@@ -20,10 +20,10 @@ from bagpipe_hpc.simulation.cluster import Cluster
 from bagpipe_hpc.simulation.prediction import Prediction, predict
 from bagpipe_hpc.tools.report import Report, median
 from bagpipe_hpc.tools.simulate import plan_trace, shards_trace, step_orders, trace_policy
-from benchmarks.jobs.links import LINKS, Link
+from benchmarks.jobs.links import LINKS, Link, say_left_out, usable_links
 from benchmarks.jobs.workload import WORKLOADS
 from benchmarks.step import benchmark as step
-from benchmarks.step.figures import StepRange
+from benchmarks.step.training_job import steady_steps
 
 _MPI_EXTRA_LATENCY_US = {"native": 0.0, "10gbit": 10.0, "1gbit": 70.0}
 """What MPI's latency exceeds the link's setting by (docs/emulated-hosts.md)."""
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> Report:
         RanksFailedError: a job ended with an error.
     """
     report = Report("simulate_check")
-    measured = _from_file(arguments.measured) if arguments.measured else list(_measure(arguments))
+    measured = _from_file(arguments.measured, report) if arguments.measured else list(_measure(arguments, report))
     cells = [cell for line in measured for cell in compare(line)]
     checked = [cell for cell in cells if not cell["calibrates"]]
     report.table("measured and predicted steps", _HEADINGS, [_row(cell) for cell in cells])
@@ -51,26 +51,30 @@ def run(arguments: argparse.Namespace) -> Report:
     return report
 
 
-def _from_file(path: Path) -> list[dict[str, Any]]:
-    """The last line of benchmark `step` in a file of JSON lines."""
+def _from_file(path: Path, report: Report) -> list[dict[str, Any]]:
+    """The last line of benchmark `step` in a file of JSON lines; the report says which links it lacks."""
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     of_step = [line for line in lines if line.get("benchmark") == "step"]
     if not of_step:
         raise ConfigError(f"--measured {path}: it has no line of benchmark step; make one with its --save")
+    for link in of_step[-1].get("links_left_out", ()):
+        say_left_out(report, link, f"{path} was measured without it")
     return of_step[-1:]
 
 
-def _measure(arguments: argparse.Namespace) -> Iterable[dict[str, Any]]:
-    """Jobs on one host, on two, and on four: three trainers with a host each."""
+def _measure(arguments: argparse.Namespace, report: Report) -> Iterable[dict[str, Any]]:
+    """Jobs on one host, on two, and on four: three trainers with a host each; the report says what is left out."""
     common = {"quick": arguments.quick, "runs": arguments.runs, "quiet_s": None, "others_at_most": 1.0, "set": []}
+    links = usable_links([LINKS["1gbit"]] if arguments.quick else LINKS.values(), report)
+    every, emulated = [link.name for link in links], [link.name for link in links if link.is_emulated]
     if arguments.quick:
-        sweeps = [{"workload": ["quickstart"], "link": ["1gbit"], "trainers": [2], "lookahead": [1, 10]}]
+        sweeps = [{"workload": ["quickstart"], "link": every, "trainers": [2], "lookahead": [1, 10]}]
     else:
         sweeps = [
-            {"workload": None, "link": None, "trainers": [1, 2], "lookahead": [1, 10, 50]},
-            {"workload": None, "link": ["10gbit", "1gbit"], "trainers": [3], "lookahead": [1, 10, 50], "spread": True},
+            {"workload": None, "link": every, "trainers": [1, 2], "lookahead": [1, 10, 50]},
+            {"workload": None, "link": emulated, "trainers": [3], "lookahead": [1, 10, 50], "spread": True},
         ]
-    for sweep in sweeps:
+    for sweep in (sweep for sweep in sweeps if sweep["link"]):
         yield step.run(argparse.Namespace(**{"spread": False, "steps": None, **common, **sweep})).figures
 
 
@@ -138,7 +142,7 @@ def _predict(job: Cell, busy_ms: float, line: dict[str, Any]) -> Prediction:
     """Predict a job whose trainers are busy for so long in a step."""
     workload = WORKLOADS[job["workload"]]
     most_steps = max(
-        StepRange.steady(other["lookahead"], line["measured_steps"]).total
+        steady_steps(other["lookahead"], line["measured_steps"]).total
         for other in line["jobs"]
         if other["workload"] == job["workload"]
     )

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from bagpipe_hpc.config.schema import LookaheadConfig
+from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels.block_file import NativeBlockFile
 from bagpipe_hpc.rows.disk.block_file import NO_BLOCK, SECTOR_BYTES, frame_memory, open_unnamed, reserve
 from bagpipe_hpc.rows.record import RowRecord
@@ -20,15 +22,18 @@ from bagpipe_hpc.tools.conditions import REPOSITORY
 from bagpipe_hpc.tools.report import Report, median
 from benchmarks.jobs.links import LINKS, run_ranks
 from benchmarks.jobs.other_load import OtherLoad
+from benchmarks.jobs.own_settings import require_free
+from benchmarks.jobs.step_range import StepRange
 from benchmarks.jobs.workload import WORKLOADS
 
 _FOLDER = REPOSITORY / "build" / "bench"
 _IDS_AT_MOST, _QUICK_IDS = 20_000_000, 1_000_000
-_SHARD_STEPS, _QUICK_SHARD_STEPS = 1000, 100
+_SHARD_STEPS, _QUICK_SHARD_STEPS = 1000, 200
 """Samples that the tables are counted from; far fewer are trained on."""
-_LOOKAHEAD, _GROUP = 40, 10
+_LOOKAHEAD = LookaheadConfig(batches=40, group=10)
 _WARM_STEPS = 60
 """Until the window is full and rows come back."""
+_RECORD_STEPS = 10
 _SHARES = (25, 50, 100)
 _NEARLY_ALL = 0.999
 _PROBED_BYTES = 1 << 30
@@ -59,16 +64,22 @@ def run(arguments: argparse.Namespace) -> Report:
     """Measure the disk, then jobs in turn; see `command` for the arguments.
 
     Raises:
+        ConfigError: the shards have too few steps, or a setting is wrong, or the benchmark's own.
         RanksFailedError: a job ended with an error.
     """
     report = Report("ssd")
+    measured = arguments.steps or (20 if arguments.quick else 100)
+    steps = StepRange.steady(_LOOKAHEAD, measured, at_least=_WARM_STEPS, every=_RECORD_STEPS)
+    require_free(arguments.set, _own_settings(Case(0), Path(), 0, Path(), Path(), steps, arguments.width))
+    shard_steps = arguments.shard_steps or (_QUICK_SHARD_STEPS if arguments.quick else _SHARD_STEPS)
+    if shard_steps < steps.total:
+        raise ConfigError(f"--shard-steps {shard_steps}: a run takes {steps.total} steps; use as many or more")
     _FOLDER.mkdir(parents=True, exist_ok=True)
     path = arguments.path or _FOLDER
     workload = replace(WORKLOADS["embedding_bound"], ids_at_most=_QUICK_IDS if arguments.quick else _IDS_AT_MOST)
     folder = _FOLDER / ("ssd-quick" if arguments.quick else "ssd")
     folder.mkdir(exist_ok=True)
-    batch_size = workload.config([]).train.batch_size
-    shard_steps = arguments.shard_steps or (_QUICK_SHARD_STEPS if arguments.quick else _SHARD_STEPS)
+    batch_size = workload.config(arguments.set).train.batch_size
     shards = workload.shards(folder, shard_steps, batch_size)
     record = replace(RowRecord.of(workload.config([f"optimizer.rows={_ROW_OPTIMIZER}"])), embedding_dim=arguments.width)
     rows = sum(load_manifest(shards).table_rows)
@@ -78,14 +89,13 @@ def run(arguments: argparse.Namespace) -> Report:
     for percent in arguments.shares or _SHARES:
         cases += [Case(percent), *([Case(percent, reads_ahead=False)] if arguments.plain else [])]
     results: dict[Case, list[dict[str, Any]]] = {case: [] for case in cases}
-    steps = arguments.steps or (20 if arguments.quick else 100)
     for number in range(arguments.runs):
         for case in cases if number % 2 == 0 else reversed(cases):
             found = _run_case(case, workload.config_file, shards, tables_bytes, path, steps, arguments)
             results[case].append(found)
             print(f"run {number + 1}, {case}: {found['samples_per_s']:,.0f} samples/s", file=sys.stderr, flush=True)
     report.figures |= {"rows": rows, "tables_bytes": tables_bytes, "width": arguments.width, "runs": arguments.runs}
-    report.figures |= {"measured_steps": steps, "batch_size": batch_size, "set": arguments.set}
+    report.figures |= {"measured_steps": steps.last - steps.first, "batch_size": batch_size, "set": arguments.set}
     report.figures["shard_steps"] = shard_steps
     report.figures["jobs"] = jobs = [{"case": str(case)} | _medians(found) for case, found in results.items()]
     losses = {loss for found in results.values() for result in found for loss in result["losses"]}
@@ -164,23 +174,36 @@ def _finish(file: NativeBlockFile, job: int) -> None:
         time.sleep(50e-6)
 
 
+def _own_settings(
+    case: Case, shards: Path, memory_gb: float, path: Path, output: Path, steps: StepRange, width: int
+) -> list[str]:
+    """What a job sets itself, each `section.field=value`."""
+    return [
+        *(f"data.path={shards}", "data.verify=quick", "roles.servers=1", "roles.placement=rank_order"),
+        *(f"model.embedding_dim={width}", f"optimizer.rows={_ROW_OPTIMIZER}"),
+        *(f"lookahead.batches={_LOOKAHEAD.batches}", f"lookahead.group={_LOOKAHEAD.group}"),
+        *(f"train.max_steps={steps.total}", "train.epochs=1", "train.evaluate=false"),
+        *("train.checkpoint_at_end=false", f"train.log_every_steps={_RECORD_STEPS}", f"train.output={output}"),
+        *(f"tables.memory_gb={memory_gb!r}", f"tables.ssd_path={os.fspath(path)}"),
+        f"tables.read_ahead={str(case.reads_ahead).lower()}",
+    ]
+
+
 def _run_case(
-    case: Case, config: Path, shards: Path, tables_bytes: int, path: Path, steps: int, arguments: argparse.Namespace
+    case: Case,
+    config: Path,
+    shards: Path,
+    tables_bytes: int,
+    path: Path,
+    steps: StepRange,
+    arguments: argparse.Namespace,
 ) -> dict[str, Any]:
     """Train from the start; what came out."""
     memory_gb = 0.0 if not case.percent else min(case.percent / 100, _NEARLY_ALL) * tables_bytes / 1e9
     with tempfile.TemporaryDirectory(dir=_FOLDER) as scratch:
         output = Path(scratch, "run")
-        settings = [
-            *(f"data.path={shards}", "data.verify=quick", "roles.servers=1", "roles.placement=rank_order"),
-            *(f"model.embedding_dim={arguments.width}", f"optimizer.rows={_ROW_OPTIMIZER}"),
-            *(f"lookahead.batches={_LOOKAHEAD}", f"lookahead.group={_GROUP}"),
-            *(f"train.max_steps={_WARM_STEPS + steps}", "train.epochs=1", "train.evaluate=false"),
-            *("train.checkpoint_at_end=false", "train.log_every_steps=10", f"train.output={output}"),
-            *(f"tables.memory_gb={memory_gb!r}", f"tables.ssd_path={os.fspath(path)}"),
-            f"tables.read_ahead={str(case.reads_ahead).lower()}",
-            *arguments.set,
-        ]
+        own = _own_settings(case, shards, memory_gb, path, output, steps, arguments.width)
+        settings = [*own, *arguments.set]
         command: list[str | Path] = [sys.executable, "-m", "bagpipe_hpc", "train", config, *settings]
         with OtherLoad() as others:
             run_ranks([3], LINKS["native"], command, share=_FOLDER)
@@ -188,19 +211,19 @@ def _run_case(
         ranks = json.loads((output / "resources.json").read_text(encoding="utf-8"))["ranks"]
         log = (output / "logs" / "server-0.log").read_text(encoding="utf-8")
     records = [event for event in events if event["event"] == "progress"]
-    counted = [record for record in records if record["step"] > _WARM_STEPS]
+    counted = [record for record in records if steps.counts(record["step"])]
     means = [record["of_trainers"]["mean"] for record in counted]
     mean = {key: float(np.mean([of_one[key] for of_one in means])) for key in ("total_ms", "wait_rows_ms")}
     batch_size = counted[0]["samples_per_s"] * means[0]["total_ms"] / 1e3
     read, block_bytes, ahead, written = _disk_work(log)
     (server,) = [rank for rank in ranks if rank["role"] == "server"]
-    total = _WARM_STEPS + steps
     return {
         "samples_per_s": batch_size / mean["total_ms"] * 1e3,
         "wait_rows_share": mean["wait_rows_ms"] / mean["total_ms"],
-        "reads_a_step": read / total,
-        "bytes_read_a_step": read * block_bytes / total,
-        "writes_a_step": written / total,
+        # of all steps: the log has sums of the whole run
+        "reads_a_step": read / steps.total,
+        "bytes_read_a_step": read * block_bytes / steps.total,
+        "writes_a_step": written / steps.total,
         "ahead_share": ahead / max(1, read),
         "server_peak_bytes": server["peak_bytes"],
         "server_processor_s": server["processor_s"],

@@ -10,11 +10,14 @@ from typing import NamedTuple
 
 from bagpipe_hpc.cluster.role_layout import RoleLayout
 from bagpipe_hpc.tools.report import Report, median
-from benchmarks.jobs.watched_steps import FOLDER, WatchedSteps, watch_steps
+from benchmarks.jobs.own_settings import require_free
+from benchmarks.jobs.step_range import StepRange
+from benchmarks.jobs.watched_steps import FOLDER, RECORD_STEPS, WatchedSteps, watch_steps
 from benchmarks.jobs.workload import WORKLOADS
 
 WORKLOAD = WORKLOADS["quickstart"]
-FIRST_STEP = 200
+LEAST_FIRST_STEP = 200
+"""Steps before those that count, also where the window is shorter."""
 STEPS, STEPS_OF_LARGE, LARGE = 1000, 300, 256
 """That count, and how many of slices that are large, from so many samples on."""
 HEADINGS = (
@@ -46,13 +49,20 @@ def run(arguments: argparse.Namespace) -> Report:
     """Measure; see `command` for the arguments.
 
     Raises:
-        CommandError: a job ended with an error.
+        CommandError: a job ended with an error, or too early.
+        ConfigError: a setting is wrong, or the benchmark's own.
     """
+    require_free(arguments.set, ["train.batch_size"])
     report = Report("step_price")
     FOLDER.mkdir(parents=True, exist_ok=True)
     steps_of = {samples: _steps(samples, is_quick=arguments.quick) for samples in sorted(arguments.slices)}
     report.figures |= {"runs": arguments.runs, "steps": steps_of, "set": arguments.set, "jobs": [], "prices": []}
-    rows = max(max(arguments.trainers) * samples * (FIRST_STEP + steps + 20) for samples, steps in steps_of.items())
+    lookahead = WORKLOAD.config(arguments.set).lookahead
+    counted = {
+        samples: StepRange.steady(lookahead, steps, at_least=LEAST_FIRST_STEP, every=RECORD_STEPS)
+        for samples, steps in steps_of.items()
+    }
+    rows = max(max(arguments.trainers) * samples * steps.total for samples, steps in counted.items())
     shards = WORKLOAD.shards(FOLDER, 1, rows)
     for trainers in arguments.trainers:
         layout = RoleLayout(servers=1, trainers=trainers)
@@ -60,7 +70,7 @@ def run(arguments: argparse.Namespace) -> Report:
         for _ in range(arguments.runs):
             for samples, found in runs.items():
                 settings = [f"train.batch_size={trainers * samples}", "train.threads=1", *arguments.set]
-                watched = watch_steps(WORKLOAD, shards, layout, FIRST_STEP, steps_of[samples], settings)
+                watched = watch_steps(WORKLOAD, shards, layout, counted[samples], settings)
                 found.append(_Run.of(watched, trainers))
         medians = {}
         for samples, found in runs.items():

@@ -8,7 +8,6 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.telemetry.step_stats import StepStats
 from bagpipe_hpc.tools.report import Report
 from bagpipe_hpc.tools.simulate import Trace, shards_trace, synthetic_trace, trace_policy
-from benchmarks.jobs.links import LINKS, Link, refusal, run_ranks
+from benchmarks.jobs.links import LINKS, Link, run_ranks, usable_links
 from benchmarks.jobs.workload import WORKLOADS
 from benchmarks.step.benchmark import FOLDER
 
@@ -44,7 +43,7 @@ def run(arguments: argparse.Namespace) -> Report:
     steps = 12 if arguments.quick else 40
     jobs = [
         job_cell(link, trainers, sharing, steps)
-        for link in _usable(arguments.link or ["10gbit", "1gbit"], report)
+        for link in usable_links([LINKS[name] for name in arguments.link or ("10gbit", "1gbit")], report)
         for trainers in arguments.trainers or ([2] if arguments.quick else [1, 2, 4, 8])
         for sharing in SHARINGS
     ]
@@ -62,16 +61,6 @@ def run(arguments: argparse.Namespace) -> Report:
         report.figures |= {"drawn": drawn}
         report.table(title, _HEADINGS, [_row(cell) for cell in drawn])
     return report
-
-
-def _usable(names: Iterable[str], report: Report) -> list[Link]:
-    usable = []
-    for name in names:
-        if reason := refusal(LINKS[name]):
-            report.lines.append(f"link {name} left out: {reason}")
-        else:
-            usable.append(LINKS[name])
-    return usable
 
 
 def job_cell(link: Link, trainers: int, sharing: str, steps: int) -> Cell:

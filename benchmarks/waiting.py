@@ -5,18 +5,20 @@ are the trainers' own; processor time of threads comes from /proc, between the f
 """
 
 import argparse
-from pathlib import Path
 from typing import NamedTuple
 
 from bagpipe_hpc.cluster.role_layout import RoleLayout
 from bagpipe_hpc.tools.report import Report, median
-from benchmarks.jobs.watched_steps import FOLDER, watch_steps
-from benchmarks.jobs.workload import WORKLOADS, Workload
+from benchmarks.jobs.own_settings import require_free
+from benchmarks.jobs.step_range import StepRange
+from benchmarks.jobs.watched_steps import FOLDER, RECORD_STEPS, WatchedSteps, watch_steps
+from benchmarks.jobs.workload import WORKLOADS
 
 WAYS = ("horovod", "mpi")
 """To sum dense gradients; of two trainers a grid is one row, which is `mpi`."""
 LAYOUT = RoleLayout(servers=1, trainers=2)
-FIRST_STEP = 40
+LEAST_FIRST_STEP = 40
+"""Steps before those that count, also where the window is shorter."""
 HEADINGS = (
     *("dense sums", "samples/s", "step ms", "waiting for sums %"),
     *("compute ms", "trainers' other threads ms", "oracle, server ms", "others' load %"),
@@ -43,18 +45,24 @@ def run(arguments: argparse.Namespace) -> Report:
     """Measure; see `command` for the arguments.
 
     Raises:
-        CommandError: a job ended with an error.
+        CommandError: a job ended with an error, or too early.
+        ConfigError: a setting is wrong, or the benchmark's own.
     """
+    require_free(arguments.set, ["train.dense_sums"])
     report = Report("waiting")
     FOLDER.mkdir(parents=True, exist_ok=True)
     steps = 40 if arguments.quick else 120
     report.figures |= {"runs": arguments.runs, "steps": steps, "set": arguments.set, "jobs": []}
     for workload in WORKLOADS.values():
-        shards = workload.shards(FOLDER, FIRST_STEP + steps + 20, workload.config([]).train.batch_size)
+        config = workload.config(arguments.set)
+        counted = StepRange.steady(config.lookahead, steps, at_least=LEAST_FIRST_STEP, every=RECORD_STEPS)
+        batch_size = config.train.batch_size
+        shards = workload.shards(FOLDER, counted.total, batch_size)
         runs: dict[str, list[_Run]] = {way: [] for way in WAYS}
         for _ in range(arguments.runs):
             for way, found in runs.items():
-                found.append(_measure(workload, shards, steps, [f"train.dense_sums={way}", *arguments.set]))
+                settings = [f"train.dense_sums={way}", *arguments.set]
+                found.append(_of_job(watch_steps(workload, shards, LAYOUT, counted, settings), batch_size))
         table = []
         for way, found in runs.items():
             one = _Run(*(median(values) for values in zip(*found, strict=True)))
@@ -71,11 +79,10 @@ def _row(way: str, one: _Run) -> tuple[str, ...]:
     return way, f"{one.samples_per_s:,.0f}", f"{one.step_ms:.1f}", shares[0], *times, shares[1]
 
 
-def _measure(workload: Workload, shards: Path, steps: int, overrides: list[str]) -> _Run:
-    found = watch_steps(workload, shards, LAYOUT, FIRST_STEP, steps, overrides)
+def _of_job(found: WatchedSteps, batch_size: int) -> _Run:
     waited = sum(mean["wait_reductions_ms"] for mean in found.told)
     return _Run(
-        workload.config([]).train.batch_size / found.step_ms * 1e3,
+        batch_size / found.step_ms * 1e3,
         found.step_ms,
         waited / sum(mean["total_ms"] for mean in found.told),
         found.compute_ms,

@@ -10,4 +10,7 @@ if [ ${#MODULES[@]} -gt 0 ]; then
   set -u
 fi
 if [ ${#SITE_VARIABLES[@]} -gt 0 ]; then export "${SITE_VARIABLES[@]}"; fi
-export PATH="$PWD/$VENV/bin:$PATH"
+if [[ $VENV != /* ]]; then VENV=$PWD/$VENV; fi
+export PATH="$VENV/bin:$PATH"
+# Ranks get all of this: where sbatch was told --export=NONE, srun would otherwise give them nothing of it.
+export SLURM_EXPORT_ENV=ALL

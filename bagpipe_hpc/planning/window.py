@@ -33,6 +33,14 @@ class Window:
         """Whether each batch has ended before rows are fetched for the next one."""
         return self.serial or self.lookahead == 1
 
+    @property
+    def plans_ahead(self) -> int:
+        """How many plans the oracle is ahead of the trainers.
+
+        A mover that has retired group c wants the plans up to c + L; two groups more keep it from waiting for them.
+        """
+        return self.lookahead + 2 * self.group + 1
+
     def group_that_retires(self, batch: int) -> int:
         """Group with which rows last used by `batch` leave the caches: the first multiple of C above it."""
         return (batch // self.group + 1) * self.group

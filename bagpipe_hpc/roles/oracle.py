@@ -39,13 +39,10 @@ def run_oracle(context: RoleContext, stop: StopRequest | NeverStopped) -> None:
         stop: whether the run is asked to stop.
     """
     run, need, comms, trace = context.run, context.need, context.comms, context.trace
-    window = need.window
     source = open_source(run, need, comms.layout.trainers, trace)
     _see_hosts(context)
-    # A mover that has retired group c wants the plans up to c + L; two groups more keep it from waiting for them.
     waits = RequestWaits(open_watch(run.config.kernels.backend))
-    plans_ahead = window.lookahead + 2 * window.group + 1
-    sender = PlanSender(comms.planning, plans_ahead, context.fill_timeout_s, waits.until_complete)
+    sender = PlanSender(comms.planning, need.window.plans_ahead, context.fill_timeout_s, waits.until_complete)
     adds_in_order = run.config.train.deterministic and policy_class(run.config.policy.name).adds_rows
     hearing = Hearing(run, speaks=True)
     ends = False
@@ -53,7 +50,7 @@ def run_oracle(context: RoleContext, stop: StopRequest | NeverStopped) -> None:
     for segment in map(hearing.told, run.schedule):
         planned = 0
         for plan, beyond in _one_ahead(source.plans(segment, ends=ends or stop.is_asked()), sender):
-            late += _is_late(plan, window)
+            late += _is_late(plan, need.window)
             if not outgrown and (outgrown := beyond):
                 log.warning(
                     "batch %d or a later one has more copies of rows than the first batches let expect: trainers take "

@@ -100,7 +100,7 @@ class Pipeline:
         return self.steps
 
     def _oracle(self) -> Process:
-        ahead = self._window.lookahead + 2 * self._window.group + 1
+        ahead = self._window.plans_ahead
         sent = _happened()
         for number, load in enumerate(self._loads):
             yield Sleep(load.samples * self._cluster.plan_s_per_sample)

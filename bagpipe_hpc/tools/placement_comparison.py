@@ -201,10 +201,10 @@ def _kept(moved: Iterator[PlanRows], look_ups: LookUps) -> list[PlanRows]:
     for of_plan in moved:
         kept.append(of_plan)
         taken += of_plan.bytes
-        if taken + look_ups.bytes > free:
+        if (all_bytes := taken + look_ups.bytes) > free:
             raise CapacityError(
-                f"--batches: the rows of {len(kept)} plans and their look-ups take {(taken + look_ups.bytes) / 1e9:.1f} "
-                f"GB, and {free / 1e9:.1f} GB were free; give a smaller number, which is enough to compare"
+                f"--batches: the rows of {len(kept)} plans and their look-ups take {all_bytes / 1e9:.1f} GB, and "
+                f"{free / 1e9:.1f} GB were free; give a smaller number, which is enough to compare"
             )
     return kept
 

@@ -5,13 +5,12 @@ matters little.
 """
 
 import argparse
-import contextlib
-import ctypes
 import statistics
 from dataclasses import asdict, dataclass
 
 import torch
 
+from bagpipe_hpc.cluster.allocator import keep_all_freed_memory
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels import native, shared_library
 from bagpipe_hpc.kernels.row_operations import RowOperations, row_operations
@@ -74,7 +73,7 @@ def run(arguments: argparse.Namespace) -> Report:
     """
     if "cuda" in (arguments.devices or ()) and not torch.cuda.is_available():
         raise ConfigError("--devices cuda: torch sees no GPU here; leave it out")
-    keep_freed_memory()
+    keep_all_freed_memory()  # as a rank does; else every result faults in new pages
     widths = arguments.widths or (_QUICK_WIDTHS if arguments.quick else _WIDTHS)
     threads = arguments.threads or ([1] if arguments.quick else sorted({1, min(2, cores())}))
     table_bytes = _QUICK_TABLE_BYTES if arguments.quick else _TABLE_BYTES
@@ -145,13 +144,3 @@ def _add_table(report: Report, way: Way, found: list[Measured]) -> None:
         line = [cells[name, size, width] for width in widths]
         rows.append([f"{name}, {size}", *(f"{one.gb_per_s:.1f} ({one.fraction_of_copy:.2f})" for one in line)])
     report.table(f"{way.name}: GB/s (fraction of a copy)", ["operation", *(f"D = {width}" for width in widths)], rows)
-
-
-def keep_freed_memory() -> None:
-    """Have glibc keep freed memory, as scripts/rank_environment.sh does: else every result faults in new pages."""
-    mmap_max, trim_threshold, top_pad = -4, -1, -2  # mallopt(3)
-    with contextlib.suppress(OSError, AttributeError):  # another C library
-        libc = ctypes.CDLL(None)
-        libc.mallopt(mmap_max, 0)
-        libc.mallopt(trim_threshold, 2**31 - 1)
-        libc.mallopt(top_pad, 64 << 20)

@@ -18,6 +18,7 @@ from bagpipe_hpc.tools.conditions import REPOSITORY
 from bagpipe_hpc.tools.report import Report
 from benchmarks.gpu_steps.timeline import COPIES, KINDS, REST, busy_us, by_kind, gpu_work
 from benchmarks.jobs.links import LINKS, run_ranks
+from benchmarks.jobs.step_range import steps_behind
 from benchmarks.jobs.workload import WORKLOADS, Workload
 
 _FOLDER = REPOSITORY / "build" / "bench"
@@ -56,15 +57,16 @@ def run(arguments: argparse.Namespace) -> Report:
 def _measure(workload: Workload, arguments: argparse.Namespace) -> dict[str, Any]:
     """Milliseconds of a step, by headings."""
     config = workload.config(arguments.set)
-    window, steps = config.lookahead.batches, arguments.steps
-    first = window + steps + 1
+    steps = arguments.steps
+    first = config.lookahead.batches + steps + 1
     last = first + steps - 1
-    shards = workload.shards(_FOLDER, last + window, config.train.batch_size)
+    total = last + steps_behind(config.lookahead)
+    shards = workload.shards(_FOLDER, total, config.train.batch_size)
     with tempfile.TemporaryDirectory(dir=_FOLDER) as scratch:
         timeline = Path(scratch, "timeline.json")
         settings = [
             *(f"data.path={shards}", "data.verify=quick", "roles.servers=1", f"train.output={scratch}/run"),
-            *(f"train.max_steps={last + window}", "train.epochs=1", "train.evaluate=false", "train.device=cuda"),
+            *(f"train.max_steps={total}", "train.epochs=1", "train.evaluate=false", "train.device=cuda"),
             *("train.checkpoint_at_end=false", *arguments.set),
         ]
         command = [sys.executable, "-m", _PROGRAM, str(first), str(last), timeline, workload.config_file, *settings]

@@ -3,12 +3,13 @@
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bagpipe_hpc.errors import BagpipeError
 from bagpipe_hpc.tools.conditions import REPOSITORY
+from bagpipe_hpc.tools.report import Report
 
 _EMULATED_HOSTS = REPOSITORY / "scripts" / "emulated_hosts.sh"
 _RUN_RANKS = REPOSITORY / "scripts" / "run_ranks.sh"
@@ -67,6 +68,23 @@ def refusal(link: Link) -> str | None:
         [str(_EMULATED_HOSTS), "--ranks", "1,1", *link.options(), "true"], capture_output=True, text=True, check=False
     )
     return tried.stderr.strip() if tried.returncode == _REFUSED else None
+
+
+def usable_links(links: Iterable[Link], report: Report) -> list[Link]:
+    """Those that there are here; the report says why others are left out."""
+    usable = []
+    for link in links:
+        if reason := refusal(link):
+            say_left_out(report, link.name, reason)
+        else:
+            usable.append(link)
+    return usable
+
+
+def say_left_out(report: Report, link: str, reason: str) -> None:
+    """Say in a report, and in its JSON line, that nothing was measured over a link."""
+    report.lines.append(f"link {link} left out: {reason}")
+    report.figures.setdefault("links_left_out", []).append(link)
 
 
 def run_ranks(

@@ -16,11 +16,15 @@ import psutil
 from bagpipe_hpc.cluster.role_layout import Role, RoleLayout
 from bagpipe_hpc.tools.conditions import REPOSITORY
 from benchmarks.jobs.other_load import OtherLoad
+from benchmarks.jobs.own_settings import require_free
+from benchmarks.jobs.step_range import StepRange
 from benchmarks.jobs.watched_command import CommandError
 from benchmarks.jobs.workload import Workload
 
 FOLDER = REPOSITORY / "build" / "bench"
 """For shards and outputs."""
+RECORD_STEPS = 10
+"""Steps between two looks at most (`train.log_every_steps`): what counts begins and ends with a multiple of them."""
 _LOOK_EVERY_S = 0.02
 
 _Threads = dict[tuple[int, int, bool], float]
@@ -49,52 +53,58 @@ class WatchedSteps:
 
 
 def watch_steps(
-    workload: Workload, shards: Path, layout: RoleLayout, first: int, steps: int, overrides: list[str]
+    workload: Workload, shards: Path, layout: RoleLayout, steps: StepRange, overrides: list[str]
 ) -> WatchedSteps:
     """Run a job, and look at its threads when the first and the last step that count are done.
 
     Args:
         workload: whose configuration it has.
-        shards: with rows enough for `first + steps` steps and some more.
+        shards: with rows enough for all steps.
         layout: of its ranks, oracle, servers and trainers in this order.
-        first: steps before those that count.
-        steps: that count.
-        overrides: further settings, each `section.field=value`.
+        steps: those that count, which begin and end with a multiple of `RECORD_STEPS`, and all.
+        overrides: further settings, each `section.field=value`; none of the job's own.
 
     Raises:
-        CommandError: it ended with an error.
+        CommandError: it ended with an error, or before the last step that counts.
+        ConfigError: overrides are settings that the job has itself.
     """
-    last = first + steps
+    counted_steps = steps.last - steps.first
     with tempfile.TemporaryDirectory(dir=FOLDER) as scratch, OtherLoad() as others:
         output = Path(scratch, "run")
-        settings = [
+        own = [
             *(f"data.path={shards}", "data.verify=quick", f"roles.servers={layout.servers}"),
-            *("roles.placement=rank_order", f"train.max_steps={last + 10}", "train.log_every_steps=10"),
-            *("train.evaluate=false", "train.checkpoint_at_end=false", f"train.output={output}"),
-            *("kernels.linear=onednn", *overrides),
+            *("roles.placement=rank_order", f"train.max_steps={steps.total}", f"train.log_every_steps={RECORD_STEPS}"),
+            *("train.epochs=1", "train.evaluate=false", "train.checkpoint_at_end=false", f"train.output={output}"),
         ]
+        require_free(overrides, own)
+        settings = [*own, "train.device=cpu", "kernels.linear=onednn", *overrides]
         command: list[str | Path] = [REPOSITORY / "scripts" / "run_ranks.sh", str(layout.world_size), sys.executable]
         command += ["-m", "bagpipe_hpc", "train", workload.config_file, *settings]
         log = Path(scratch, "log")
         with log.open("w") as file:
             job = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
-        _wait_for(job, output, first)
+        is_seen = _wait_for(job, output, steps.first)
         before, since = _threads(job.pid), time.monotonic()
-        _wait_for(job, output, last)
+        is_seen = is_seen and _wait_for(job, output, steps.last)
         after, seconds = _threads(job.pid), time.monotonic() - since
         if job.wait():
             raise CommandError(f"{' '.join(map(str, command))}\nended with {job.returncode}:\n{log.read_text()}")
-        counted = [record for record in _progress(output) if first < record["step"] <= last]
+        if not is_seen:
+            reached = next(_progress(output), {"step": 0})["step"]
+            raise CommandError(
+                f"{' '.join(map(str, command))}\nended at step {reached}, and steps {steps.first} to {steps.last} count"
+            )
+        counted = [record for record in _progress(output) if steps.counts(record["step"])]
 
     def spent_ms(*, of_trainers: bool, of_main: bool | None = None) -> float:
         found = 0.0
         for (rank, thread, is_main), used_s in after.items():
             if (layout.role(rank) is Role.TRAINER) is of_trainers and of_main in (None, is_main):
                 found += used_s - before.get((rank, thread, is_main), 0.0)
-        return 1e3 * found / steps
+        return 1e3 * found / counted_steps
 
     return WatchedSteps(
-        1e3 * seconds / steps,
+        1e3 * seconds / counted_steps,
         spent_ms(of_trainers=True, of_main=True),
         spent_ms(of_trainers=True, of_main=False),
         spent_ms(of_trainers=False),
@@ -103,10 +113,13 @@ def watch_steps(
     )
 
 
-def _wait_for(job: "subprocess.Popen[bytes]", output: Path, step: int) -> None:
-    """Wait until a step is recorded, or the job is over."""
-    while job.poll() is None and next(_progress(output), {"step": 0})["step"] < step:
+def _wait_for(job: "subprocess.Popen[bytes]", output: Path, step: int) -> bool:
+    """Wait until a step is recorded, or the job is over. Returns whether it was recorded while the job ran."""
+    while job.poll() is None:
+        if next(_progress(output), {"step": 0})["step"] >= step:
+            return True
         time.sleep(_LOOK_EVERY_S)
+    return False
 
 
 def _progress(output: Path) -> Iterator[dict[str, Any]]:

@@ -16,11 +16,6 @@ TABLE_ROWS = KAGGLE_IDS
 """Rows of each table: a row for every distinct value of the whole data set, 33.8 million."""
 
 
-def total_rows() -> int:
-    """Rows of all tables."""
-    return sum(TABLE_ROWS)
-
-
 def draw_batches(
     batches: int, samples: int, zipf: float, seed: int, table_rows: Sequence[int] = TABLE_ROWS
 ) -> list[NDArray[np.int64]]:

@@ -74,12 +74,9 @@ def run(arguments: argparse.Namespace) -> Report:
         if obstacle := _obstacle(workload, on_gpu=on_gpu):
             _say(report, f"not run: {name}: {obstacle}")
             continue
-        taking_part = contenders
-        if workload.link.is_emulated:
-            taking_part = [contender for contender in contenders if contender.ranks_of_hosts(servers=1)]
         if on_gpu:
-            taking_part = [contender for contender in taking_part if contender.can_use_gpu]
             workload = replace(workload, device="cuda")
+        taking_part = _taking_part(contenders, name, workload, report)
         if turns:
             if obstacle := _obstacle_to_turns(workload, len(taking_part)):
                 _say(report, f"not run: {name}: {obstacle}")
@@ -132,6 +129,16 @@ def _without_peers(contenders: list[Contender], report: Report) -> list[Contende
         venv = PEERS_PYTHON.parents[1]
         _say(report, f"not run: {'; '.join(missing)}: there is no {venv}; make it with benchmarks/peers/setup.sh")
     return [contender for contender in contenders if not contender.is_peer]
+
+
+def _taking_part(contenders: list[Contender], name: str, workload: PeerWorkload, report: Report) -> list[Contender]:
+    """Those that can train a workload; the report says who cannot, and why."""
+    over_link, on_gpu = workload.link.is_emulated, workload.device == "cuda"
+    obstacles = {contender: contender.obstacle(over_link=over_link, on_gpu=on_gpu) for contender in contenders}
+    for obstacle in dict.fromkeys(filter(None, obstacles.values())):
+        titles = [contender.title for contender, own in obstacles.items() if own == obstacle]
+        _say(report, f"not run: {name}: {'; '.join(titles)}: {obstacle}")
+    return [contender for contender, obstacle in obstacles.items() if not obstacle]
 
 
 def _say(report: Report, line: str) -> None:

@@ -17,10 +17,12 @@ from bagpipe_hpc.run.output_folder import LOGS_NAME
 from bagpipe_hpc.storage.shards.manifest import load_manifest
 from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME, SUMMARY_NAME
 from bagpipe_hpc.tools.conditions import REPOSITORY
+from benchmarks.jobs.step_range import StepRange
 from benchmarks.jobs.watched_command import CommandError, WatchedRun, run_watched
 from benchmarks.peers.workloads import PeerWorkload
 
-SCRIPTS = REPOSITORY / "scripts"
+_EMULATED_HOSTS = REPOSITORY / "scripts" / "emulated_hosts.sh"
+_RUN_RANKS = REPOSITORY / "scripts" / "run_ranks.sh"
 PEERS_PYTHON = REPOSITORY / "build" / "peers-venv" / "bin" / "python"
 MALLOC_CURE = {
     "MALLOC_ARENA_MAX": "1",
@@ -28,7 +30,7 @@ MALLOC_CURE = {
     "MALLOC_TRIM_THRESHOLD_": "68719476736",
     "MALLOC_TOP_PAD_": "67108864",
 }
-"""glibc keeps a batch's large buffers instead of faulting them in again at the next one (see rank_environment.sh)."""
+"""glibc keeps a batch's large buffers instead of faulting them in again at the next one (`cluster/allocator.py`)."""
 _TIMEOUT_S = 1800.0
 _PROGRESS_NAME = "progress.txt"
 _END_BYTES = 1 << 16
@@ -64,10 +66,17 @@ class Contender:
         """Whether it runs in the peers' environment."""
         return bool(self.program)
 
-    @property
-    def can_use_gpu(self) -> bool:
-        """Whether it trains on a GPU here: TorchRec would need a build of FBGEMM for it, the cures are for CPUs."""
-        return self.trainers == 1 and not self.cured and self.program in ("", "plain_pytorch.py")
+    def obstacle(self, *, over_link: bool, on_gpu: bool) -> str:
+        """Why it cannot train on two hosts, or on a GPU; empty where it can."""
+        if over_link and not self.ranks_of_hosts(servers=1):
+            return "one process has one host"
+        if on_gpu and self.trainers > 1:
+            return "several trainers do not share a GPU"
+        if on_gpu and (self.cured or "kernels.linear=onednn" in self.settings):
+            return "oneDNN and the allocator are for CPUs"
+        if on_gpu and self.program not in ("", "plain_pytorch.py"):
+            return "the peers' environment has FBGEMM for CPUs"
+        return ""
 
     def ranks_of_hosts(self, servers: int) -> tuple[int, ...]:
         """Ranks on each of two hosts; empty for one that cannot use two.
@@ -134,16 +143,13 @@ class TimedSteps:
 
     @classmethod
     def of(cls, contender: Contender, workload: PeerWorkload) -> "TimedSteps":
-        """Those of a contender.
-
-        Bagpipe fills its cache in the first window, and has nothing left to fetch in the last: both do not count.
-        """
+        """Those of a contender: of a peer all behind the warm-up, of bagpipe those of its steady state."""
         if contender.is_peer:
             first = workload.warm_up_steps
             return cls(first, first + workload.timed_steps, first + workload.timed_steps)
-        window = workload.config(list(contender.settings)).lookahead.batches
-        first = max(workload.warm_up_steps, window)
-        return cls(first, first + workload.timed_steps, first + workload.timed_steps + window)
+        lookahead = workload.config(list(contender.settings)).lookahead
+        steady = StepRange.steady(lookahead, workload.timed_steps, at_least=workload.warm_up_steps)
+        return cls(steady.first, steady.last, steady.total)
 
     def settings(self, workload: PeerWorkload) -> list[str]:
         """Overrides for a run of these steps that reports when they start and end."""
@@ -250,7 +256,7 @@ def _peer_command(
     command += ["--onednn"] if contender.cured else []
     environment = _environment() | {"PYTHONPATH": str(REPOSITORY)} | (MALLOC_CURE if contender.cured else {})
     if contender.trainers > 1:
-        command = ["mpirun", "-n", str(contender.trainers), *command]
+        command = [str(_RUN_RANKS), str(contender.trainers), *command]
         environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
     if workload.link.is_emulated:
         environment |= {"MASTER_ADDR": "host1", "GLOO_SOCKET_IFNAME": "eth0"}
@@ -287,7 +293,7 @@ def _train_bagpipe(contender: Contender, workload: PeerWorkload, overrides: list
 
 def _bagpipe_command(contender: Contender, workload: PeerWorkload, overrides: list[str], output: Path) -> list[str]:
     ranks = 1 + workload.config(overrides).roles.servers + contender.trainers
-    launcher = [str(SCRIPTS / "run_ranks.sh"), str(ranks)]
+    launcher = [str(_RUN_RANKS), str(ranks)]
     program = [sys.executable, "-m", "bagpipe_hpc", "train", str(workload.config_file), *overrides]
     settings = [f"train.output={output}", "roles.placement=rank_order"]  # ranks are put on hosts for their roles
     return [*_on_hosts(contender, workload), *launcher, *program, *settings]
@@ -324,7 +330,7 @@ def _on_hosts(contender: Contender, workload: PeerWorkload) -> list[str]:
         return []
     places = ",".join(map(str, contender.ranks_of_hosts(workload.config([]).roles.servers)))
     options = ["--ranks", places, *workload.link.options(), "--share", str(REPOSITORY), "--share", sys.prefix]
-    return [str(SCRIPTS / "emulated_hosts.sh"), *options]
+    return [str(_EMULATED_HOSTS), *options]
 
 
 def _environment() -> dict[str, str]:

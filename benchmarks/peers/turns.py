@@ -107,7 +107,7 @@ def _leave(number: int, _: object) -> None:
 
 def _start(stack: ExitStack, contender: Contender, workload: PeerWorkload, turns: Turns) -> _Running:
     steps = TimedSteps.of(contender, workload)
-    total = steps.last + int(_MOST_STEPS_A_SECOND * turns.rounds * turns.seconds)
+    total = steps.total + int(_MOST_STEPS_A_SECOND * turns.rounds * turns.seconds)
     settings = ["train.evaluate=false", "train.checkpoint_at_end=false", f"train.max_steps={total}"]
     settings.append(f"train.epochs={-(-total // workload.steps_per_epoch)}")
     settings.append(f"train.timeout_s={_TIMEOUT_S:.0f}")

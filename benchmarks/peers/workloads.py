@@ -10,6 +10,8 @@ from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.storage.shards.manifest import MANIFEST_NAME, load_manifest
 from bagpipe_hpc.tools.conditions import REPOSITORY
 from benchmarks.jobs.links import LINKS, Link
+from benchmarks.jobs.step_range import StepRange
+from benchmarks.jobs.watched_command import CommandError
 from benchmarks.jobs.workload import WORKLOADS
 from benchmarks.kaggle.shards import write_kaggle_shards
 
@@ -17,8 +19,7 @@ _FOLDER = REPOSITORY / "build" / "bench"
 _SETTINGS = Path(__file__).parent
 _WARM_UP_STEPS = 10
 _TIMED_STEPS = 40
-_LINKED_BATCHES = 440
-"""Likewise for the look-ahead of `configs/embedding_bound.toml`."""
+_SHOWN_LINES = 30
 
 
 @dataclass(frozen=True)
@@ -77,10 +78,10 @@ def real_workload(criteo: Path | None, rows: int, timed_epochs: int) -> PeerWork
 
 
 def large_tables_workload(timed_steps: int) -> PeerWorkload:
-    """Criteo Kaggle's table sizes with generated ids, for a window before the steps that count and one behind."""
+    """Criteo Kaggle's table sizes with generated ids, in batches enough for the default look-ahead."""
     config_file = _SETTINGS / "large_tables.toml"
     config = load_config(config_file)
-    batches = timed_steps + 2 * config.lookahead.batches
+    batches = StepRange.steady(config.lookahead, timed_steps, at_least=_WARM_UP_STEPS).total
     shards = _FOLDER / f"kaggle-sizes-{batches}"
     if not (shards / MANIFEST_NAME).exists():
         write_kaggle_shards(shards, batches * config.train.batch_size)
@@ -91,7 +92,9 @@ def large_tables_workload(timed_steps: int) -> PeerWorkload:
 def link_workload(link: Link) -> PeerWorkload:
     """The embedding-bound model of `python -m benchmarks step`, on two hosts."""
     workload = WORKLOADS["embedding_bound"]
-    shards = workload.shards(_FOLDER, _LINKED_BATCHES, workload.config([]).train.batch_size)
+    config = workload.config([])
+    batches = StepRange.steady(config.lookahead, _TIMED_STEPS, at_least=_WARM_UP_STEPS).total
+    shards = workload.shards(_FOLDER, batches, config.train.batch_size)
     title = f"link {link.name}: embedding-bound, batch 4,096, D = 64, on two hosts"
     return PeerWorkload(title, workload.config_file, shards, _WARM_UP_STEPS, _TIMED_STEPS, 5e9, link)
 
@@ -104,4 +107,13 @@ def _generate(rows: int) -> Path:
 
 
 def _bagpipe(*arguments: str) -> None:
-    subprocess.run([sys.executable, "-m", "bagpipe_hpc", *arguments], check=True, stderr=subprocess.DEVNULL)
+    """Run a command of bagpipe; what it says of its progress is not shown.
+
+    Raises:
+        CommandError: it failed; the error shows its last lines.
+    """
+    command = [sys.executable, "-m", "bagpipe_hpc", *arguments]
+    ended = subprocess.run(command, check=False, stderr=subprocess.PIPE, text=True, errors="replace")
+    if ended.returncode:
+        last = "\n".join(ended.stderr.splitlines()[-_SHOWN_LINES:])
+        raise CommandError(f"{' '.join(command)}\nended with status {ended.returncode}:\n{last}")

@@ -33,7 +33,6 @@ from benchmarks.planner.pace import (
 )
 
 ZIPF = 1.05
-SWEEPS = ("batch", "lookahead", "rows", "threads", "bags", "trainers")
 _BATCHES = (2048, 8192, 16384, 65536)
 _WINDOWS = (1, 10, 50, 200)
 _ROWS = (1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
@@ -176,10 +175,10 @@ def swept_settings(base: Setting, sweep: str, *, quick: bool) -> list[Setting]:
 
     swept = replace(base, lookahead=min(base.lookahead, _SWEPT_WINDOW))
     if sweep == "batch":
-        sizes = (2048, base.batch_size) if quick else _BATCHES
+        sizes = tuple(dict.fromkeys((2048, base.batch_size))) if quick else _BATCHES
         return [replace(swept, batch_size=size, is_native=native) for size in sizes for native in (True, False)]
     if sweep == "lookahead":
-        windows = (1, base.lookahead) if quick else _WINDOWS
+        windows = tuple(dict.fromkeys((1, base.lookahead))) if quick else _WINDOWS
         return [replace(base, lookahead=window, is_native=native) for window in windows for native in (True, False)]
     if sweep == "threads":
         narrow = replace(base, lookahead=min(base.lookahead, _THREADS_WINDOW))

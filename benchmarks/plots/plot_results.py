@@ -3,49 +3,22 @@
     python benchmarks/plots/plot_results.py results.jsonl --output docs/img
 
 Jobs of several lines of `step` come together, and of the same job the last; of `planner` the last line counts. Makes
-lookahead_sweep.svg (samples/s over the look-ahead, a line for each link), step_breakdown.svg (where the time of a step
-goes) and planner_growth.svg (the planner's speed and memory over the rows of the tables), as far as the file has their
-figures. Needs matplotlib: `pip install '.[plot]'`.
+lookahead_sweep.svg (samples/s over the look-ahead, a line for each link, and one where trainers have a host each),
+step_breakdown.svg (where the time of a step goes) and planner_growth.svg (the planner's speed and memory over the rows
+of the tables), as far as the file has their figures. Needs matplotlib: `pip install '.[plot]'`.
 """
 
 import argparse
-import json
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 from dark_mode import save_svg
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
+from saved_results import TRAINERS, Cell, jobs_of, read_lines, sweeps
 
-TRAINERS = 2
-"""The number of trainers for which benchmark `step` measures every window."""
-LINK_TITLES = {"native": "one host", "10gbit": "10 Gbit/s", "1gbit": "1 Gbit/s, 0.5 ms"}
 PARTS = {"compute_share": "compute", "reductions_share": "waiting for sums", "rows_share": "waiting for rows"}
 COLOURS = {"compute_share": "#f58518", "reductions_share": "#e45756", "rows_share": "#4c4c4c"}
-
-Cell = dict[str, Any]
-
-
-def read_lines(path: Path, benchmark: str) -> list[dict[str, Any]]:
-    """The lines of a benchmark."""
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return [line for line in lines if line["benchmark"] == benchmark]
-
-
-def jobs_of(lines: list[dict[str, Any]]) -> list[Cell]:
-    """The jobs of all lines of benchmark `step`, each as it was measured last."""
-    parts = ("workload", "link", "trainers", "spread", "lookahead")
-    return list({tuple(job[part] for part in parts): job for line in lines for job in line["jobs"]}.values())
-
-
-def sweeps(jobs: list[Cell]) -> dict[str, dict[str, list[Cell]]]:
-    """Jobs with all windows, by workload and link, in the order of their windows."""
-    found: dict[str, dict[str, list[Cell]]] = {}
-    for job in sorted(jobs, key=lambda job: job["lookahead"]):
-        if job["trainers"] == TRAINERS:
-            found.setdefault(job["workload"], {}).setdefault(job["link"], []).append(job)
-    return found
 
 
 def draw_lookahead_sweep(jobs: list[Cell]) -> Figure:
@@ -54,12 +27,12 @@ def draw_lookahead_sweep(jobs: list[Cell]) -> Figure:
         1, len(workloads), figsize=(5 * len(workloads), 3.6), layout="constrained", squeeze=False
     )
     for plot, (workload, links) in zip(axes[0], workloads.items(), strict=True):
-        for link, cells in links.items():
+        for title, cells in links.items():
             windows = [cell["lookahead"] for cell in cells]
             rates = [cell["samples_per_s"] for cell in cells]
             below = [rate - min(cell["samples_per_s_of_runs"]) for rate, cell in zip(rates, cells, strict=True)]
             above = [max(cell["samples_per_s_of_runs"]) - rate for rate, cell in zip(rates, cells, strict=True)]
-            plot.errorbar(windows, rates, [below, above], marker="o", capsize=3, label=LINK_TITLES.get(link, link))
+            plot.errorbar(windows, rates, [below, above], marker="o", capsize=3, label=title)
         plot.set_xscale("log")
         plot.set_xticks(windows, [str(window) for window in windows])
         plot.minorticks_off()
@@ -78,7 +51,7 @@ def draw_step_breakdown(jobs: list[Cell]) -> Figure:
     )
     for plot, (workload, links) in zip(axes[0], workloads.items(), strict=True):
         cells = [cell for link in links.values() for cell in link]
-        names = [f"{LINK_TITLES.get(cell['link'], cell['link'])}, L = {cell['lookahead']}" for cell in cells]
+        names = [f"{title}, L = {cell['lookahead']}" for title, link in links.items() for cell in link]
         left = [0.0] * len(cells)
         for part, title in PARTS.items():
             widths = [cell[part] * cell["step_ms"] for cell in cells]

@@ -15,12 +15,12 @@ from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.tools.conditions import REPOSITORY
 from bagpipe_hpc.tools.report import Report, median
-from benchmarks.jobs.links import LINKS, Link, refusal
+from benchmarks.jobs.links import LINKS, Link, usable_links
 from benchmarks.jobs.other_load import wait_for_quiet
 from benchmarks.jobs.workload import WORKLOADS, Workload
-from benchmarks.step.figures import StepFigures, StepRange, Traffic
+from benchmarks.step.figures import StepFigures, Traffic
 from benchmarks.step.table import HEADINGS, LEGEND, table_rows
-from benchmarks.step.training_job import Job, JobResult, run_job
+from benchmarks.step.training_job import Job, JobResult, check_overrides, run_job, steady_steps
 
 FOLDER = REPOSITORY / "build" / "bench"
 SERVERS = 2
@@ -37,11 +37,12 @@ def run(arguments: argparse.Namespace) -> Report:
     """Measure; see `command` for the arguments.
 
     Raises:
-        ConfigError: a workload or link is unknown, or a setting is wrong.
+        ConfigError: a workload or link is unknown, or a setting is wrong, or the jobs' own.
         RanksFailedError: a job ended with an error.
     """
+    check_overrides(arguments.set)
     report = Report("step")
-    links = _usable_links(arguments, report)
+    links = usable_links(_chosen(LINKS, arguments.link, "link"), report)
     FOLDER.mkdir(parents=True, exist_ok=True)
     measured_steps = arguments.steps or (40 if arguments.quick else 100)
     report.figures |= {"runs": arguments.runs, "servers": SERVERS, "measured_steps": measured_steps}
@@ -60,19 +61,6 @@ def run(arguments: argparse.Namespace) -> Report:
         report.table(title, HEADINGS, rows)
     report.lines += ["", LEGEND]
     return report
-
-
-def _usable_links(arguments: argparse.Namespace, report: Report) -> list[Link]:
-    """The chosen links that this machine can emulate; the others are named in the report."""
-    usable = []
-    for link in _chosen(LINKS, arguments.link, "link"):
-        reason = refusal(link)
-        if reason is None:
-            usable.append(link)
-        else:
-            report.lines.append(f"link {link.name} left out: {reason}")
-            report.figures.setdefault("links_left_out", []).append(link.name)
-    return usable
 
 
 def _chosen(known: dict[str, _Entry], names: Sequence[str] | None, what: str) -> list[_Entry]:
@@ -99,7 +87,7 @@ def _run_all(
     jobs: list[Job], measured_steps: int, batch_size: int, arguments: argparse.Namespace
 ) -> dict[Job, list[JobResult]]:
     """Run all jobs of a workload, each as often as asked for."""
-    most_steps = max((StepRange.steady(job.lookahead, measured_steps).total for job in jobs), default=0)
+    most_steps = max((steady_steps(job.lookahead, measured_steps).total for job in jobs), default=0)
     results: dict[Job, list[JobResult]] = {job: [] for job in jobs}
     for number in range(arguments.runs):
         for job in jobs if number % 2 == 0 else reversed(jobs):

@@ -9,34 +9,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from bagpipe_hpc.rows.record import RowRecord
+from benchmarks.jobs.step_range import StepRange
 
 RECORD_STEPS = 20
 """Steps between two records of a measured run (`train.log_every_steps`)."""
-
-
-@dataclass(frozen=True)
-class StepRange:
-    """Which steps of a run count.
-
-    While the cache fills, a run fetches more than later. And towards its end it fetches less: the last batches of a
-    window are already there, and none follow. So a window's worth of steps is left out on either side.
-
-    Attributes:
-        first: steps before the first that counts, a multiple of `RECORD_STEPS`.
-        last: the last step that counts.
-        total: steps of the run.
-    """
-
-    first: int
-    last: int
-    total: int
-
-    @classmethod
-    def steady(cls, lookahead: int, measured: int) -> "StepRange":
-        """`measured` steps, or a little more, in the middle of a run with this look-ahead."""
-        first = -(-lookahead // RECORD_STEPS) * RECORD_STEPS
-        last = first + -(-measured // RECORD_STEPS) * RECORD_STEPS
-        return cls(first, last, last + lookahead)
 
 
 @dataclass(frozen=True)
@@ -65,9 +41,7 @@ class StepFigures:
     def of_run(cls, events: Sequence[dict[str, Any]], steps: StepRange) -> "StepFigures":
         """From the lines of a run's `metrics.jsonl`."""
         counted = [
-            event["of_trainers"]
-            for event in events
-            if event["event"] == "progress" and steps.first < event["step"] <= steps.last
+            event["of_trainers"] for event in events if event["event"] == "progress" and steps.counts(event["step"])
         ]
         trainers = counted[0]["number"]
 

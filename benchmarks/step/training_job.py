@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from bagpipe_hpc.cluster.role_layout import RoleLayout
-from benchmarks.jobs.links import Link, run_ranks
+from bagpipe_hpc.config.schema import LookaheadConfig
+from benchmarks.jobs.links import LINKS, Link, run_ranks
 from benchmarks.jobs.other_load import OtherLoad
-from benchmarks.jobs.workload import Workload
-from benchmarks.step.figures import RECORD_STEPS, StepFigures, StepRange
+from benchmarks.jobs.own_settings import require_free
+from benchmarks.jobs.step_range import StepRange
+from benchmarks.jobs.workload import WORKLOADS, Workload
+from benchmarks.step.figures import RECORD_STEPS, StepFigures
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,39 @@ class JobResult:
     others_share: float
 
 
+def steady_steps(lookahead: int, measured: int) -> StepRange:
+    """The steps that count of a job with this look-ahead."""
+    return StepRange.steady(LookaheadConfig(lookahead), measured, every=RECORD_STEPS)
+
+
+def own_settings(job: Job, shards: Path, servers: int, steps: StepRange, output: Path) -> list[str]:
+    """What a job sets itself, each `section.field=value`."""
+    return [
+        f"data.path={shards}",
+        "data.verify=quick",
+        f"lookahead.batches={job.lookahead}",
+        "lookahead.group=0",
+        f"roles.servers={servers}",
+        "roles.placement=rank_order",
+        f"train.max_steps={steps.total}",
+        "train.epochs=1",
+        "train.evaluate=false",
+        "train.checkpoint_at_end=false",
+        f"train.log_every_steps={RECORD_STEPS}",
+        f"train.output={output}",
+    ]
+
+
+def check_overrides(overrides: list[str]) -> None:
+    """See that further settings are none that every job sets itself.
+
+    Raises:
+        ConfigError: one is.
+    """
+    any_job = Job(WORKLOADS["quickstart"], LINKS["native"], trainers=1, lookahead=1, spread=False)
+    require_free(overrides, own_settings(any_job, Path(), 1, steady_steps(1, 1), Path()))
+
+
 def run_job(job: Job, shards: Path, servers: int, measured_steps: int, overrides: list[str], folder: Path) -> JobResult:
     """Train from the start, for as many steps as the measurement needs.
 
@@ -59,32 +95,18 @@ def run_job(job: Job, shards: Path, servers: int, measured_steps: int, overrides
         shards: its samples.
         servers: number S of embedding servers.
         measured_steps: steps that count.
-        overrides: further settings, `section.field=value`.
+        overrides: further settings, `section.field=value`; none of `own_settings`.
         folder: where outputs go for a while; all hosts must see it.
 
     Raises:
         RanksFailedError: it ended with an error.
     """
-    steps = StepRange.steady(job.lookahead, measured_steps)
+    steps = steady_steps(job.lookahead, measured_steps)
     layout = RoleLayout(servers, job.trainers)
     behind = [1] * job.trainers if job.spread else [job.trainers]
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         output = Path(scratch, "run")
-        settings = [
-            f"data.path={shards}",
-            "data.verify=quick",
-            f"lookahead.batches={job.lookahead}",
-            "lookahead.group=0",
-            f"roles.servers={servers}",
-            "roles.placement=rank_order",
-            f"train.max_steps={steps.total}",
-            "train.epochs=1",
-            "train.evaluate=false",
-            "train.checkpoint_at_end=false",
-            f"train.log_every_steps={RECORD_STEPS}",
-            f"train.output={output}",
-            *overrides,
-        ]
+        settings = [*own_settings(job, shards, servers, steps, output), *overrides]
         command: list[str | Path] = [sys.executable, "-m", "bagpipe_hpc", "train", job.workload.config_file, *settings]
         hosts = [1 + servers, *behind] if job.link.is_emulated else [layout.world_size]
         with OtherLoad() as others:

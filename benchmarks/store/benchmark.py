@@ -17,7 +17,7 @@ from typing import Any
 from bagpipe_hpc.config.sections.execution import TRANSFER_WAYS
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.tools.report import Report, median
-from benchmarks.jobs.links import LINKS, NODES, Link, refusal, run_ranks
+from benchmarks.jobs.links import LINKS, NODES, Link, run_ranks, usable_links
 from benchmarks.store.ranks import NEAR, Measurement, StoreSettings
 
 _TABLE_BYTES, _QUICK_TABLE_BYTES = 1 << 29, 1 << 27
@@ -30,12 +30,9 @@ def run(arguments: argparse.Namespace) -> Report:
     """Measure all worlds on all links; see the module's docstring."""
     facts = {"rows_per_call": arguments.rows, "server_poll_us": arguments.poll_us, "backend": arguments.backend}
     report = Report("store", facts | {"measured": []})
-    for name in arguments.link or (["native", "1gbit"] if arguments.quick else LINKS):
-        link = NODES if name == NODES.name else LINKS[name]
+    names = arguments.link or (["native", "1gbit"] if arguments.quick else LINKS)
+    for link in usable_links([NODES if name == NODES.name else LINKS[name] for name in names], report):
         crosses_hosts = link == NODES or link.is_emulated
-        if reason := refusal(link):
-            report.lines.append(f"link {name} is left out: {reason}")
-            continue
         for servers in arguments.servers or ([1] if crosses_hosts else [1, 2]):
             for trainers in arguments.trainers or ([1] if arguments.quick or crosses_hosts else [1, 2]):
                 settings = _settings(arguments, link, servers, trainers)

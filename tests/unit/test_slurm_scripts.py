@@ -115,6 +115,22 @@ def test_a_job_that_lost_a_node_waits_to_be_requeued(
     assert (job.folder / "sleep").exists() == waits
 
 
+@pytest.mark.parametrize("asked", ["NONE", "SITE_SAYS", None])
+def test_ranks_get_the_environment_whatever_sbatch_exports(job: Job, asked: str | None) -> None:
+    """As srun's default: sbatch sets SLURM_EXPORT_ENV to what its own --export says."""
+    job.stand_in("launch", f"printf '%s\\n' \"$SLURM_EXPORT_ENV\" \"$SITE_SAYS\" >'{job.folder / 'launch'}'")
+    exported = {"SLURM_EXPORT_ENV": asked} if asked else {}
+    assert job.run("train.sh", f"{job.folder}/run.toml", **exported).returncode == 0
+    assert job.given_to("launch") == ["ALL", "hello"]
+
+
+def test_the_environment_may_be_anywhere(job: Job) -> None:
+    site = job.folder / "site.env"
+    site.write_text(site.read_text() + f"VENV='{job.folder / 'venv'}'\n")
+    assert job.run("train.sh", f"{job.folder}/run.toml").returncode == 0
+    assert job.given_to("launch")[:4] == ["--mpi=pmix", "-n", "5", "bagpipe"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "task", "message"),
     [

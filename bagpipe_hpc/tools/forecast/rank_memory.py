@@ -32,7 +32,7 @@ class RankMemory:
         """The memory of the ranks of a run with so many servers."""
         run, need, traffic = outlook.run, outlook.need, outlook.traffic
         window = need.window
-        under_way = min(window.lookahead + 2 * window.group + 1, max(1, traffic.batches))
+        under_way = min(window.plans_ahead, max(1, traffic.batches))
         moved = traffic.bytes["fetched"] + 2 * traffic.bytes["written"] + traffic.bytes["added"]
         server_bytes = max(run.server_bytes(servers))
         if run.is_in_memory(servers):

@@ -18,11 +18,26 @@ def test_each_benchmark_is_found_and_gets_its_own_arguments(name: str, monkeypat
     given: list[argparse.Namespace] = []
     module = importlib.import_module(f"benchmarks.{BENCHMARKS[name].module}")
     monkeypatch.setattr(module, "run", lambda arguments: given.append(arguments) or Report(name))
-    assert main([name, "--quick"]) == 0
+    benchmark = BENCHMARKS[name]
+    assert main([name, *["--quick"] * benchmark.has_look]) == 0
     own = argparse.ArgumentParser()
-    BENCHMARKS[name].add_arguments(own)
+    benchmark.add_arguments(own)
     assert vars(own.parse_args([])).items() <= vars(given[0]).items()
-    assert given[0].runs == 2
+    assert ("quick" in given[0], "runs" in given[0]) == (benchmark.has_look, benchmark.repeats)
+    assert getattr(given[0], "runs", 2) == 2
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_what_does_nothing_is_not_offered(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A benchmark has --runs and --quick where its code asks for them."""
+    module = importlib.import_module(f"benchmarks.{BENCHMARKS[name].module}")
+    text = Path(str(module.__file__)).read_text()
+    assert BENCHMARKS[name].repeats == ("arguments.runs" in text)
+    assert BENCHMARKS[name].has_look == ("arguments.quick" in text)
+    if not BENCHMARKS[name].repeats:
+        with pytest.raises(SystemExit):
+            main([name, "--runs", "3"])
+        assert "unrecognized arguments: --runs" in capsys.readouterr().err
 
 
 def test_help_lists_every_benchmark(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,14 +2,17 @@
 
 import argparse
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 
+from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.planning.lookahead.home_rules import HomePlanner
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
+from benchmarks import host_sharing
 from benchmarks.host_sharing import LocalHomes, crossings, drawn_look_ups, shared_cells
 
 WINDOW = Window(3, 1)
@@ -55,9 +58,26 @@ def test_local_homes_are_at_the_host_with_most_uses_of_the_window() -> None:
     assert counted(LocalHomes(2, 8, 4, WINDOW), batches, 2)["copies"] == (1, 1)
 
 
+def arguments(**changes: Any) -> argparse.Namespace:
+    values = {"rows": 3000, "batch_size": 64, "lookahead": 3, "batches": 4, "local_homes": False, "quick": False}
+    return argparse.Namespace(**{**values, **changes})
+
+
+def test_trainers_without_whole_hosts_are_said() -> None:
+    report = host_sharing.run(arguments(trainers=[4, 6], trainers_per_host=[2, 4]))
+    measured = [(cell["trainers"], cell["trainers_per_host"]) for cell in report.figures["cells"]]
+    assert list(dict.fromkeys(measured)) == [(4, 2), (4, 4), (6, 2)]
+    assert report.figures["not_run"] == [{"trainers": 6, "trainers_per_host": [4]}]
+    assert report.lines[0] == "not run: 6 trainers in hosts of 4: these are no whole hosts"
+
+
+def test_without_any_whole_hosts_nothing_is_measured() -> None:
+    with pytest.raises(ConfigError, match="--trainers 6: these are no whole hosts of 4 or 8; use multiples of one"):
+        host_sharing.run(arguments(trainers=[6], trainers_per_host=None))
+
+
 def test_what_hosts_share_saves_rows_and_no_prediction_gets_slower() -> None:
-    arguments = argparse.Namespace(rows=5000, batch_size=256, lookahead=3, batches=4)
-    single, copies, both = shared_cells(drawn_look_ups(arguments, 4), [2])
+    single, copies, both = shared_cells(drawn_look_ups(arguments(rows=5000, batch_size=256), 4), [2])
     assert single["copies"] == pytest.approx(single["gradients"], rel=0.2)
     assert copies["copies"] < single["copies"]
     assert (copies["gradients"], both["copies"]) == (single["gradients"], copies["copies"])

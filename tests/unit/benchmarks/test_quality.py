@@ -8,7 +8,7 @@ import pytest
 
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.errors import ConfigError
-from benchmarks import quality
+from benchmarks import learning, quality
 from benchmarks.learning import RUN_SETTINGS, over_seeds, score_cells
 from benchmarks.quality import CONTENDERS, MODELS, SETTINGS, Contender
 from data_prep.prepare import prepare_clicks
@@ -39,7 +39,7 @@ def test_contenders_train_in_turn_and_a_missing_package_is_said(
     def train(overrides: Sequence[str], program: str) -> dict[str, float]:
         trained.append((overrides[0], overrides[1], program))
         assert overrides[-1] == "a=1"
-        return {"auc": 0.7, "log_loss": 0.5, "samples_per_s": 1000.0}
+        return {"auc": 0.7, "log_loss": 0.5}
 
     monkeypatch.setattr(quality, "train", train)
     absent = Contender("torch-rechub", "rechub.py", ("deepfm",), "no_such_package")
@@ -60,7 +60,7 @@ def test_the_settings_of_all_runs_can_be_trained_with(tmp_path: Path, model: str
     empty = tmp_path / "empty.toml"
     empty.touch()
     config = load_config(empty, [f"model.name={model}", *MODELS[model], *SETTINGS, *RUN_SETTINGS])
-    assert (config.model.name, config.train.threads) == (model, 1)
+    assert (config.model.name, config.train.threads, config.train.device) == (model, 1, "cpu")
 
 
 def test_shards_without_test_rows_are_refused(tmp_path: Path) -> None:
@@ -69,10 +69,19 @@ def test_shards_without_test_rows_are_refused(tmp_path: Path) -> None:
 
 
 def test_scores_over_seeds() -> None:
-    runs = [{"auc": auc, "log_loss": 0.5, "samples_per_s": rate} for auc, rate in ((0.7, 10), (0.72, 30), (0.74, 11))]
+    runs = [{"auc": auc, "log_loss": 0.5} for auc in (0.7, 0.72, 0.74)]
     figures = over_seeds(runs)
-    assert figures == pytest.approx(
-        {"auc": 0.72, "auc_spread": 0.02, "log_loss": 0.5, "log_loss_spread": 0.0, "samples_per_s": 11}
-    )
+    assert figures == pytest.approx({"auc": 0.72, "auc_spread": 0.02, "log_loss": 0.5, "log_loss_spread": 0.0})
     assert score_cells(figures) == ["0.7200 ± 0.0200", "0.5000 ± 0.0000"]
-    assert over_seeds(runs[:1])["auc_spread"] == 0.0
+
+
+def test_one_seed_has_no_spread() -> None:
+    figures = over_seeds([{"auc": 0.7, "log_loss": 0.5}])
+    assert (figures["auc_spread"], figures["log_loss_spread"]) == (None, None)
+    assert score_cells(figures) == ["0.7000", "0.5000"]
+
+
+def test_a_run_that_takes_too_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learning, "_TIMEOUT_S", 0.1)
+    with pytest.raises(ConfigError, match=r"bagpipe_hpc train .*: has not ended after 0 s"):
+        learning.train([])

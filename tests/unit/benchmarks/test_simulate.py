@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.tools.report import Report
 from benchmarks import simulate
+from benchmarks.jobs import links
 from benchmarks.jobs.links import LINKS
 from benchmarks.simulate import calibrating, cluster_of, compare
 from benchmarks.step import benchmark as step
@@ -61,10 +63,33 @@ def test_jobs_are_predicted_from_the_one_that_calibrates(small_shards: list[str]
 def test_the_last_line_of_bench_step_is_read(tmp_path: Path) -> None:
     path = tmp_path / "lines.jsonl"
     path.write_text('{"benchmark": "step", "jobs": [1]}\n{"benchmark": "step", "jobs": [2]}\n{"benchmark": "store"}\n')
-    assert simulate._from_file(path) == [{"benchmark": "step", "jobs": [2]}]
+    assert simulate._from_file(path, Report("simulate")) == [{"benchmark": "step", "jobs": [2]}]
     path.write_text('{"benchmark": "store"}\n')
     with pytest.raises(ConfigError, match="no line of benchmark step"):
-        simulate._from_file(path)
+        simulate._from_file(path, Report("simulate"))
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_links_that_are_left_out_are_said(quick: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[list[str]] = []
+
+    def run(arguments: argparse.Namespace) -> Report:
+        measured.append(arguments.link)
+        return Report("step", {"jobs": []})
+
+    monkeypatch.setattr(links, "refusal", lambda link: "needs root" if link.name == "1gbit" else None)
+    monkeypatch.setattr(step, "run", run)
+    report = simulate.run(argparse.Namespace(measured=None, runs=1, quick=quick))
+    assert measured == ([] if quick else [["native", "10gbit"], ["10gbit"]])
+    assert report.lines[0] == "link 1gbit left out: needs root"
+    assert report.figures["links_left_out"] == ["1gbit"]
+
+
+def test_links_that_a_file_lacks_are_said(tmp_path: Path) -> None:
+    path = tmp_path / "lines.jsonl"
+    path.write_text('{"benchmark": "step", "jobs": [], "links_left_out": ["10gbit"]}\n')
+    report = simulate.run(argparse.Namespace(measured=path, runs=1))
+    assert report.lines[0] == f"link 10gbit left out: {path} was measured without it"
 
 
 def test_a_report_says_how_far_predictions_are_off(tmp_path: Path, small_shards: list[str]) -> None:

@@ -60,7 +60,7 @@ def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.slow
 def test_a_measurement_from_start_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "_QUICK_TABLE_BYTES", 4 * WIDTH * CACHE_ROWS)
-    monkeypatch.setattr(cache, "keep_freed_memory", lambda: None)
+    monkeypatch.setattr(cache, "keep_all_freed_memory", lambda: None)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     report = cache.run(argparse.Namespace(quick=True, runs=1, widths=[WIDTH], threads=[1], devices=None))
     results = report.figures["results"]

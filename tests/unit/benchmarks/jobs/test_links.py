@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from bagpipe_hpc.tools.report import Report
 from benchmarks.jobs import links
-from benchmarks.jobs.links import LINKS, NODES, Link, RanksFailedError, refusal, run_ranks
+from benchmarks.jobs.links import LINKS, NODES, Link, RanksFailedError, refusal, run_ranks, usable_links
 
 
 def script(folder: Path, text: str) -> Path:
@@ -46,6 +47,14 @@ def test_the_refusal_is_the_scripts_own_words(tmp_path: Path, monkeypatch: pytes
     assert refusal(LINKS["1gbit"]) == "needs root"
     monkeypatch.setattr(links, "_EMULATED_HOSTS", script(tmp_path, "exit 0"))
     assert refusal(LINKS["1gbit"]) is None
+
+
+def test_links_that_there_are_not_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links, "refusal", lambda link: "needs root" if link.is_emulated else None)
+    report = Report("store")
+    assert usable_links(LINKS.values(), report) == [LINKS["native"]]
+    assert report.lines == ["link 10gbit left out: needs root", "link 1gbit left out: needs root"]
+    assert report.figures == {"links_left_out": ["10gbit", "1gbit"]}
 
 
 def test_ranks_are_placed_on_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,10 @@ from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.tools.report import Report
 from benchmarks.jobs.links import LINKS
 from benchmarks.jobs.watched_command import CommandError, WatchedRun
+from benchmarks.jobs.workload import Workload
 from benchmarks.kaggle.shards import write_kaggle_shards
 from benchmarks.peers import benchmark as peers
-from benchmarks.peers import contenders
+from benchmarks.peers import contenders, workloads
 from benchmarks.peers.contenders import CONTENDERS, PeerResult, TimedSteps, chosen_layers, peer_result, samples_per_s
 from benchmarks.peers.turns import Turns
 from benchmarks.peers.workloads import PeerWorkload
@@ -94,13 +95,53 @@ def test_each_layer_may_be_forced(workload: PeerWorkload) -> None:
 
 
 def test_which_steps_count(workload: PeerWorkload) -> None:
-    """Of a peer those after the warm-up; of bagpipe as many between the first and the last window."""
+    """Of a peer those after the warm-up; of bagpipe as many of the steady state, C = 2 where L = 8."""
     steps = {contender.name: TimedSteps.of(contender, workload) for contender in CONTENDERS}
     assert steps["pytorch"] == TimedSteps(4, 10, 10)
-    assert steps["bagpipe-1x2"] == TimedSteps(8, 14, 22)
-    assert steps["bagpipe-1x2-L1"] == TimedSteps(4, 10, 11)
+    assert steps["bagpipe-1x2"] == TimedSteps(8, 14, 37)
+    assert steps["bagpipe-1x2-L1"] == TimedSteps(4, 10, 17)
     train = workload.config(steps["bagpipe-1x2"].settings(workload)).train
-    assert (train.max_steps, train.epochs, train.log_every_steps) == (22, 5, 2)
+    assert (train.max_steps, train.epochs, train.log_every_steps) == (37, 8, 2)
+
+
+def test_the_shards_of_large_tables_and_of_a_link_have_steps_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One epoch is: its end would drain the caches."""
+    room: list[int] = []
+
+    def write(_: Path, samples: int) -> None:
+        room.append(samples)
+
+    def shards(_: Workload, folder: Path, steps: int, batch_size: int) -> Path:
+        room.append(steps * batch_size)
+        return folder
+
+    monkeypatch.setattr(workloads, "_FOLDER", tmp_path)
+    monkeypatch.setattr(workloads, "write_kaggle_shards", write)
+    monkeypatch.setattr(Workload, "shards", shards)
+    for make in (lambda: workloads.large_tables_workload(40), lambda: workloads.link_workload(LINKS["1gbit"])):
+        made = make()
+        needed = max(TimedSteps.of(contender, made).total for contender in CONTENDERS)
+        assert room.pop() >= needed * made.config([]).train.batch_size
+
+
+def test_ranks_of_peers_are_started_as_those_of_bagpipe(workload: PeerWorkload, tmp_path: Path) -> None:
+    """A bare mpirun of Open MPI refuses root."""
+    by_name = {contender.name: contender for contender in CONTENDERS}
+    command, environment = contenders.command_of(by_name["torchrec-2x1"], workload, [], tmp_path)
+    assert [Path(word).name for word in command[:3]] == ["run_ranks.sh", "2", "python"]
+    assert environment["MASTER_ADDR"] == "127.0.0.1"
+    own, _ = contenders.command_of(by_name["bagpipe-1x2"], workload, [], tmp_path)
+    assert own[0] == command[0]
+
+
+def test_a_preparation_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workloads, "_FOLDER", tmp_path / "bench")
+    clicks = tmp_path / "clicks.tsv"
+    clicks.write_text("this is no click\n")
+    with pytest.raises(CommandError, match=r"(?s)prepare --input .*ended with status 2:.*clicks\.tsv"):
+        workloads.real_workload(clicks, 0, 1)
 
 
 def test_who_runs_on_which_host() -> None:
@@ -150,12 +191,19 @@ def test_on_a_gpu_those_train_that_can(workload: PeerWorkload, monkeypatch: pyte
     monkeypatch.setattr(peers, "real_workload", lambda *_: workload)
     monkeypatch.setattr(peers, "PEERS_PYTHON", workload.config_file)
     names = ["pytorch", "pytorch-cured", "torchrec-1x2", "bagpipe-1x2", "bagpipe-2x1"]
+    names += ["bagpipe-1x2-onednn", "bagpipe-1x2-torch", "bagpipe-1x2-L1"]
     arguments = argparse.Namespace(
         quick=False, runs=1, contenders=names, criteo=None, workloads=["real"], turns=None, device="cuda"
     )
     arguments.quiet_s, arguments.others_at_most = None, 1.0
     report = peers.run(arguments)
-    assert taken == [("pytorch", "cuda"), ("bagpipe-1x2", "cuda")]
+    able = ("pytorch", "bagpipe-1x2", "bagpipe-1x2-torch", "bagpipe-1x2-L1")
+    assert taken == [(name, "cuda") for name in able]
+    assert report.figures["not_run"] == [
+        "real: plain PyTorch, 1 x 2, both cures; bagpipe, 1 x 2, onednn: oneDNN and the allocator are for CPUs",
+        "real: TorchRec, 1 x 2: the peers' environment has FBGEMM for CPUs",
+        "real: bagpipe, 2 x 1: several trainers do not share a GPU",
+    ]
     assert "quality" not in report.figures
 
 

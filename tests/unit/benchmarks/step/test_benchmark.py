@@ -55,6 +55,17 @@ def test_unknown_names_are_refused() -> None:
         step.run(arguments(link=["native"], workload=["x"]))
 
 
+@pytest.mark.parametrize("key", ["lookahead.batches", "lookahead.group", "train.max_steps", "roles.servers"])
+def test_what_a_job_sets_is_refused_before_anything_is_made(
+    key: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The rows of the tables would say what was not run."""
+    monkeypatch.setattr(step, "FOLDER", tmp_path)
+    with pytest.raises(ConfigError, match=rf"--set {key}=5: the benchmark sets {key} itself"):
+        step.run(arguments(link=["native"], workload=["quickstart"], set=["train.seed=2", f"{key}=5"]))
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_job_is_described_by_the_medians_of_its_runs() -> None:
     job = Job(QUICKSTART, LINKS["1gbit"], trainers=2, lookahead=40, spread=False)
     runs = [

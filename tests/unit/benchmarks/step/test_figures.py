@@ -8,7 +8,8 @@ import pytest
 
 from bagpipe_hpc.rows.optimizers.contract import StateColumns
 from bagpipe_hpc.rows.record import RowRecord
-from benchmarks.step.figures import StepFigures, StepRange, Traffic
+from benchmarks.jobs.step_range import StepRange
+from benchmarks.step.figures import StepFigures, Traffic
 
 FIGURES = StepFigures(
     step_ms=50.0,
@@ -21,19 +22,6 @@ FIGURES = StepFigures(
 )
 RECORD = RowRecord(embedding_dim=8, state=(StateColumns("sum", per_weight=False),), has_version=False)
 """36 bytes, 32 of them weights."""
-
-
-@pytest.mark.parametrize(
-    ("lookahead", "measured", "expected"),
-    [
-        (1, 100, StepRange(first=20, last=120, total=121)),
-        (10, 40, StepRange(first=20, last=60, total=70)),
-        (200, 100, StepRange(first=200, last=300, total=500)),
-        (201, 1, StepRange(first=220, last=240, total=441)),
-    ],
-)
-def test_a_window_is_left_out_on_either_side(lookahead: int, measured: int, expected: StepRange) -> None:
-    assert StepRange.steady(lookahead, measured) == expected
 
 
 def progress(step: int, *trainers: dict[str, float]) -> dict[str, Any]:

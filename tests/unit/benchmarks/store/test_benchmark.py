@@ -7,6 +7,7 @@ import pytest
 
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.tools.report import Report
+from benchmarks.jobs import links
 from benchmarks.jobs.links import LINKS
 from benchmarks.store import benchmark as store
 from benchmarks.store.ranks import Measurement, StoreSettings
@@ -38,7 +39,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, StoreSettings]]
         ]
 
     monkeypatch.setattr(store, "_measure", measure)
-    monkeypatch.setattr(store, "refusal", lambda link: "no root" if link.name == "10gbit" else None)
+    monkeypatch.setattr(links, "refusal", lambda link: "no root" if link.name == "10gbit" else None)
     return seen
 
 
@@ -52,7 +53,8 @@ def test_all_worlds_of_one_host_and_a_pair_on_each_link(measured: list[tuple[str
         ("1gbit", 1, 1),
     ]
     assert [list(settings.ways) for _, settings in measured] == [["loads", "messages"]] * 4 + [["messages"]]
-    assert "link 10gbit is left out: no root" in report.lines
+    assert "link 10gbit left out: no root" in report.lines
+    assert report.figures["links_left_out"] == ["10gbit"]
 
 
 def test_on_the_nodes_of_a_job_rows_travel_by_messages(measured: list[tuple[str, StoreSettings]]) -> None:
