@@ -29,6 +29,7 @@ from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic, Base, CheckpointManifest
+from bagpipe_hpc.storage.shards.columns import column_words
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,7 @@ def checkpoint_manifest(
         training_data=run.manifest.digest("train"),
         evaluation_data=run.manifest.digest("test"),
         vocabularies=vocabularies.sha256 if vocabularies else None,
+        columns=column_words(run.manifest),
         table_names=tuple(table.name for table in run.manifest.tables),
         table_rows=run.manifest.table_rows,
         table_widths=run.table_widths if {*run.table_widths} != {record.embedding_dim} else None,

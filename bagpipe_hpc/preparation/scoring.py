@@ -12,6 +12,7 @@ from bagpipe_hpc.run.graph_features import with_neighbours
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.shards.check import verify_shards
+from bagpipe_hpc.storage.shards.columns import column_words, differing_columns
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
 from bagpipe_hpc.terminal import shortened
 
@@ -57,9 +58,10 @@ def prepare_scoring(
 
 
 def require_same_ids(checkpoint: Checkpoint, shards: ShardManifest, directory: Path) -> None:
-    """See that an id of the data means what it meant when the checkpoint was trained.
+    """See that an id of the data, and each column, means what it meant when the checkpoint was trained.
 
-    That is known where both say which vocabularies they have; else tables of the same names and sizes have to do.
+    That is known where both say which vocabularies they have; else tables of the same names and sizes have to do. The
+    columns of the training rows themselves are the same by whatever they are described.
 
     Raises:
         CheckpointError: it means something else.
@@ -73,7 +75,15 @@ def require_same_ids(checkpoint: Checkpoint, shards: ShardManifest, directory: P
     if tables != found:
         what = _difference(dict(tables), dict(found))
     elif not then.vocabularies or not shards.vocabularies or then.vocabularies == shards.vocabularies.sha256:
-        return
+        is_its_own = then.training_data == shards.digest("train")
+        differing = None if is_its_own else differing_columns(then.columns, column_words(shards))
+        if differing is None:
+            return
+        was, is_now = map(shortened, differing)
+        raise CheckpointError(
+            f"{checkpoint.directory}: was trained on other columns than those of {directory}: {was} then, {is_now} "
+            f"now; {cure}"
+        )
     else:
         what = f"vocabularies {then.vocabularies:.12} then, {shards.vocabularies.sha256:.12} now"
     if then.vocabularies and then.vocabularies == shards.grown_from:

@@ -11,7 +11,9 @@ from bagpipe_hpc.run.output_folder import is_own_checkpoint
 from bagpipe_hpc.run.table_origins import Origins, SavedTables, TableOrigin, WarmStart
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint, load_checkpoint
 from bagpipe_hpc.storage.exported import ExportedModel, is_exported, load_exported
+from bagpipe_hpc.storage.shards.columns import FITTED, OF_TABLES, column_words, differing_columns, value_words
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
+from bagpipe_hpc.terminal import shortened
 
 log = logging.getLogger(__name__)
 
@@ -36,10 +38,35 @@ def find_warm_start(config: Config, shards: ShardManifest) -> WarmStart | None:
             "set another train.output, or train.resume to go on with that training"
         )
     takes = config.train.warm_start_takes
+    if isinstance(source, Checkpoint):
+        _require_columns(source, shards, takes_dense=takes != "rows")
     rows = None if takes == "dense" else _origins(source, config, shards)
     step = source.manifest.step if isinstance(source, Checkpoint) else source.step
     log.info("warm start: %s, weights of step %d (%s)", source.directory, step, takes)
     return WarmStart(source, rows, takes_dense=takes != "rows")
+
+
+def _require_columns(source: Checkpoint, shards: ShardManifest, *, takes_dense: bool) -> None:
+    """See that dense weights multiply the columns that they were trained on; say where numbers were fitted anew.
+
+    Raises:
+        CheckpointError: labels, dense features or look-ups are others, or are made in another way.
+    """
+    if source.manifest.training_data == shards.digest("train"):
+        return
+    words = source.manifest.columns, column_words(shards)
+    differing = differing_columns(*words, pass_over=FITTED + OF_TABLES)
+    if differing and takes_dense:
+        raise CheckpointError(
+            f"{source.directory}: its dense weights are of other columns: {shortened(differing[0])} then, "
+            f"{shortened(differing[1])} now; prepare the data with the same columns, or set train.warm_start_takes=rows"
+        )
+    if fitted := differing or differing_columns(*words, pass_over=OF_TABLES):
+        log.warning(
+            "warm start: columns are not made as those that %s was trained on: %s then, %s now",
+            source.directory,
+            *map(shortened, fitted),
+        )
 
 
 def say_rows_taken(start: WarmStart, directory: Path, shards: ShardManifest) -> None:
@@ -94,6 +121,9 @@ def _origins(source: Checkpoint | ExportedModel, config: Config, shards: ShardMa
         values = _data_of_values(source)
         earlier = load_manifest(values)
         before = {table.name: table.rows for table in earlier.tables}, earlier.hashed_tables
+        for name in shared:
+            if {name} & {*earlier.hashed_tables} & {*shards.hashed_tables}:
+                _require_same_hash(source.directory, earlier, shards, name)
     origins = (
         TableOrigin(name, None if _is_hashed_alike(source.directory, *before, shards, name) else values)
         for name in shared
@@ -156,6 +186,17 @@ def _is_hashed_alike(
         f"{directory}: table {table} has {words[0]} there, and {words[1]} in this run's data: which row is which value "
         "cannot be told; prepare the data with --like, or set train.warm_start_takes=dense"
     )
+
+
+def _require_same_hash(directory: Path, then: ShardManifest, now: ShardManifest, table: str) -> None:
+    """See that what is hashed to the ids of a table is made of the same values."""
+    before, after = (value_words(shards, table) for shards in (then, now))
+    if before and after and before != after:
+        raise CheckpointError(
+            f"{directory}: table {table} was hashed from {shortened(', '.join(sorted(before)))} there, and from "
+            f"{shortened(', '.join(sorted(after)))} in this run's data: the same value has another row; prepare the "
+            "data with --like, or set train.warm_start_takes=dense"
+        )
 
 
 def _listed(names: tuple[str, ...] | list[str]) -> str:

@@ -21,6 +21,7 @@ from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.run.sample_orders import SampleOrders
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic, CheckpointManifest
+from bagpipe_hpc.storage.shards.columns import column_words, differing_columns
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
 from bagpipe_hpc.terminal import counted, shown
 
@@ -180,12 +181,16 @@ def _data(manifest: CheckpointManifest, shards: ShardManifest) -> dict[str, tupl
     """What the data must have in common with that of a checkpoint: later rows of the same values may follow."""
     names = list(manifest.table_names), [table.name for table in shards.tables]
     rows = list(manifest.table_rows), list(shards.table_rows)
-    match lineage(manifest, shards):
+    found = lineage(manifest, shards)
+    columns: dict[str, tuple[Any, Any]] = {}
+    if differing := differing_columns(manifest.columns, column_words(shards)):
+        columns["data.path, columns"] = differing
+    match found:
         case Lineage.LATER:
-            return {"data.path, rows of the tables": rows}
+            return {"data.path, rows of the tables": rows} | columns
         case Lineage.GROWN:
-            return {"data.path, tables": names}
-        case found:
+            return {"data.path, tables": names} | columns
+        case _:
             compared: dict[str, tuple[Any, Any]] = {
                 "data.path, rows of the tables": rows,
                 "data.path, training samples": (manifest.train_samples, shards.rows("train")),
@@ -301,6 +306,9 @@ def _changes(manifest: CheckpointManifest, run: Run, arithmetic: Arithmetic) -> 
                 "of a training only)"
             )
     yield from _changed_arithmetic(manifest.arithmetic, arithmetic)
+    then, now = (words[:1] for words in (manifest.columns, column_words(run.manifest)))
+    if then and then != now:
+        yield f"{then[0]} of the data (data.path): now {now[0]}, whose columns are taken for the same"
     if (data := lineage(manifest, run.manifest)) is not Lineage.SAME:
         batches = -(-manifest.train_samples // manifest.batch_size)
         yield (

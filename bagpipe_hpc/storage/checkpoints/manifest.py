@@ -134,6 +134,8 @@ class CheckpointManifest:
     """Digest of the test shards, 64 hex digits."""
     vocabularies: Sha256 | None = field(default=None, metadata=OPTIONAL)
     """Digest of the file that says which value of the data has which id; None where that is not recorded."""
+    columns: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
+    """What labels, dense features and look-ups of a sample are (`storage/shards/columns.py`); older ones lack it."""
     table_names: tuple[str, ...]
     """Name of each embedding table, such as `C1`."""
     table_rows: tuple[Positive, ...]

@@ -10,10 +10,14 @@ import pytest
 from bagpipe_hpc.config.file import to_document
 from bagpipe_hpc.config.schema import Config, DataConfig, ModelConfig, TrainConfig
 from bagpipe_hpc.errors import BagpipeError, CheckpointError, ConfigError
+from bagpipe_hpc.preparation.scoring import require_same_ids
 from bagpipe_hpc.preparation.warm_start import find_warm_start, say_rows_taken
 from bagpipe_hpc.run import table_origins
+from bagpipe_hpc.run.resumed_settings import require_same_training
 from bagpipe_hpc.run.table_origins import SavedTables, TableOrigin
 from bagpipe_hpc.storage.checked_json import FileInfo
+from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
+from bagpipe_hpc.storage.shards.columns import column_words
 from bagpipe_hpc.storage.shards.entries import ShardInfo, TableInfo
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, save_manifest
 from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary
@@ -185,3 +189,65 @@ def test_a_checkpoint_that_the_run_would_replace_is_refused(output: Path) -> Non
 def test_a_part_that_there_is_not_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"train\.warm_start_takes = 'tables': use one of all, rows, dense"):
         TrainConfig(warm_start_takes="tables")
+
+
+COLUMNS = [{"name": "label", "kind": "label"}, {"name": "I1", "kind": "numeric"}, {"name": "I2", "kind": "numeric"}]
+
+
+def of_schema(shards: ShardManifest, columns: list[dict[str, object]] = COLUMNS, **settings: object) -> ShardManifest:
+    schema = {"file": {}, "columns": columns, "derived": []}
+    return replace(shards, source_format="schema", settings={"schema": schema, **settings})
+
+
+def test_dense_weights_of_other_columns_are_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Also of later rows with the same vocabulary. Rows alone may be taken; that is said."""
+    (tmp_path / "shards").mkdir()
+    save_manifest(tmp_path / "shards", EARLIER)
+    output = write_earlier(tmp_path / "run", tmp_path / "shards", columns=column_words(of_schema(EARLIER)))
+    swapped = of_schema(LATER, [COLUMNS[0], COLUMNS[2], COLUMNS[1]])
+    for shards in (swapped, replace(swapped, vocabularies=EARLIER.vocabularies)):
+        with pytest.raises(CheckpointError, match=r"weights are of other columns: column numeric I1 then, .* I2 now"):
+            find_warm_start(settings(output), shards)
+        with caplog.at_level(logging.WARNING):
+            assert find_warm_start(settings(output, "rows"), shards)
+        assert "was trained on: column numeric I1 then, column numeric I2 now" in caplog.text
+    rarer = [*COLUMNS, {"name": "C1", "kind": "categorical", "min_count": 9}]  # rows go by their values
+    assert find_warm_start(settings(output), of_schema(LATER, rarer))
+    assert find_warm_start(settings(output), replace(swapped, train=EARLIER.train)), "the rows that it was trained on"
+
+
+def test_numbers_that_were_fitted_anew_are_said(output: Path, caplog: pytest.LogCaptureFixture) -> None:
+    then = column_words(of_schema(EARLIER, fitted={"I1": {"mean": 1.5}}))
+    start = write_earlier(output.parent / "fitted", output.parent / "shards", columns=then)
+    with caplog.at_level(logging.WARNING):
+        find_warm_start(settings(start), of_schema(LATER, fitted={"I1": {"mean": 2.5}}))
+    assert 'was trained on: fitted I1 {"mean": 1.5} then, fitted I1 {"mean": 2.5} now' in caplog.text
+
+
+def test_a_table_that_was_hashed_from_other_values_is_refused(output: Path) -> None:
+    def hashed(shards: ShardManifest, values: str) -> ShardManifest:
+        own = of_schema(shards, [*COLUMNS, {"name": "C2", "kind": "categorical", "values": values}])
+        return replace(own, hashed_tables=("C2",), tables=EARLIER.tables)
+
+    save_manifest(output.parent / "shards", hashed(EARLIER, "integer"))
+    assert find_warm_start(settings(output), hashed(LATER, "integer"))
+    with pytest.raises(CheckpointError, match=r"table C2 was hashed from .*\"integer\".* there, and from .*\"text\""):
+        find_warm_start(settings(output), hashed(LATER, "text"))
+
+
+def test_other_columns_are_not_scored_and_not_gone_on_with(output: Path) -> None:
+    later = replace(LATER, tables=EARLIER.tables, vocabularies=EARLIER.vocabularies)
+    start = write_earlier(output.parent / "named", output.parent / "shards", columns=column_words(of_schema(EARLIER)))
+    checkpoint = load_checkpoint(start)
+    swapped = of_schema(later, [COLUMNS[0], COLUMNS[2], COLUMNS[1]])
+    require_same_ids(checkpoint, of_schema(later), Path("data"))
+    with pytest.raises(CheckpointError, match=r"other columns than those of data: column numeric I1 then, .* I2 now"):
+        require_same_ids(checkpoint, swapped, Path("data"))
+    require_same_ids(checkpoint, replace(swapped, train=EARLIER.train), Path("data"))
+    with pytest.raises(
+        CheckpointError, match=r"data\.path, columns: 'column numeric I1' then, 'column numeric I2' now"
+    ):
+        require_same_training(checkpoint, Config(), swapped)
+    with pytest.raises(CheckpointError) as refusal:
+        require_same_training(checkpoint, Config(), of_schema(later))
+    assert "data.path, columns" not in str(refusal.value)

@@ -210,7 +210,7 @@ def test_what_was_heard_lies_before_the_step(tmp_path: Path) -> None:
     "field",
     sorted(
         {*json.loads(manifest_of_two_servers().to_json())}
-        - {"standing", "table_widths", "data_step", "vocabularies", "heard"}
+        - {"standing", "table_widths", "data_step", "vocabularies", "columns", "heard"}
     ),
 )
 def test_a_missing_field_is_named(tmp_path: Path, field: str) -> None:
