@@ -5,6 +5,7 @@ numbered from 0 with the last setting changing fastest, so that a task of a Slur
 """
 
 import itertools
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,9 @@ from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.errors import ConfigError
 
 _OUTPUT = "train.output"
+
+_MOST_NAME_BYTES = 255
+"""Of a file's name, on nearly every file system."""
 
 # What opens, counts where a value may begin: the apostrophe of `data.path=anna's` opens nothing.
 _TOKEN = re.compile(
@@ -83,8 +87,18 @@ def _choices(setting: str) -> list[str]:
 
 
 def _own_output(base: str, differing: Sequence[str]) -> str:
-    """The folder of a run: below `base`, unless there is only one run and so nothing to tell apart."""
-    return str(Path(base) / ",".join(map(_name, differing))) if differing else base
+    """The folder of a run: below `base`, unless there is only one run and so nothing to tell apart.
+
+    Raises:
+        ConfigError: no file system takes such a name.
+    """
+    name = ",".join(map(_name, differing))
+    if len(os.fsencode(name)) > _MOST_NAME_BYTES:
+        raise ConfigError(
+            f"its folder would be called {name:.60}..., {len(os.fsencode(name))} bytes of {_MOST_NAME_BYTES} that a "
+            "name may have: sweep fewer settings at once, or put long values into files of their own"
+        )
+    return str(Path(base) / name) if differing else base
 
 
 def _name(override: str) -> str:

@@ -102,3 +102,12 @@ def test_one_run_keeps_its_folder(run_file: Path) -> None:
 def test_a_mistake_in_any_run_is_refused(run_file: Path, settings: list[str], words: list[str]) -> None:
     message = refusal(run_file, *settings)
     assert all(word in message for word in words), message
+
+
+def test_a_name_that_no_file_system_takes_is_refused(run_file: Path) -> None:
+    wide = ",".join(map(str, range(1000, 1060)))
+    with pytest.raises(
+        ConfigError, match=r"^run 0 \(.*\): its folder would be called model\.top_mlp=1000-1001.* of 255 th"
+    ):
+        sweep_runs(run_file, [f"model.top_mlp=[{wide}],[8]"])
+    assert len(sweep_runs(run_file, [f"model.top_mlp=[{wide}]"])) == 1
