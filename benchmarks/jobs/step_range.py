@@ -1,6 +1,7 @@
 """Which steps of a run show its steady state, and how long the run is for that."""
 
 from dataclasses import dataclass
+from typing import Self
 
 from bagpipe_hpc.config.schema import LookaheadConfig
 from bagpipe_hpc.planning.window import Window
@@ -21,7 +22,7 @@ class StepRange:
     total: int
 
     @classmethod
-    def steady(cls, lookahead: LookaheadConfig, measured: int, *, at_least: int = 0, every: int = 1) -> "StepRange":
+    def steady(cls, lookahead: LookaheadConfig, measured: int, *, at_least: int = 0, every: int = 1) -> Self:
         """So many steps of a run in which every rank does all its work.
 
         In the first window the cache fills, and more rows are fetched than later. Behind the last step that counts

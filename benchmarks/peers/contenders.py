@@ -127,19 +127,8 @@ CONTENDERS = (
 """`2 x 1` is two trainers with a thread each. Bagpipe's oracle and servers use the same two cores."""
 
 
-@dataclass(frozen=True)
-class TimedSteps:
-    """Which steps of a run count.
-
-    Attributes:
-        first: steps done when the time starts.
-        last: steps done when it ends.
-        total: steps of the run.
-    """
-
-    first: int
-    last: int
-    total: int
+class TimedSteps(StepRange):
+    """Which steps of a contender's run count."""
 
     @classmethod
     def of(cls, contender: Contender, workload: PeerWorkload) -> "TimedSteps":
@@ -148,8 +137,7 @@ class TimedSteps:
             first = workload.warm_up_steps
             return cls(first, first + workload.timed_steps, first + workload.timed_steps)
         lookahead = workload.config(list(contender.settings)).lookahead
-        steady = StepRange.steady(lookahead, workload.timed_steps, at_least=workload.warm_up_steps)
-        return cls(steady.first, steady.last, steady.total)
+        return cls.steady(lookahead, workload.timed_steps, at_least=workload.warm_up_steps)
 
     def settings(self, workload: PeerWorkload) -> list[str]:
         """Overrides for a run of these steps that reports when they start and end."""
