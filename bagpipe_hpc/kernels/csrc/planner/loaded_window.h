@@ -9,8 +9,8 @@
 #include <deque>
 #include <limits>
 #include <mutex>
-#include <shared_mutex>
 #include <optional>
+#include <shared_mutex>
 #include <stdexcept>
 #include <type_traits>
 #include <utility>

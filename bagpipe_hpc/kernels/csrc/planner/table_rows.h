@@ -7,8 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
-#include <shared_mutex>
 #include <optional>
+#include <shared_mutex>
 #include <variant>
 #include <vector>
 
