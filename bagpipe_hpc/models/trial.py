@@ -36,6 +36,7 @@ def try_model(config: ModelConfig, facts: ModelFacts, device: torch.device) -> N
     """
     model, again = build_model(config, facts), build_model(config, facts)
     _require_weights(config, model, again)
+    _require_own_dropout(config.name, model)
     with blaming_model(config.name, "gradient_groups fails"):
         gradient_groups(model)
     logits = _Trial(config, model.to(device), facts, device).run()
@@ -52,13 +53,6 @@ def _require_weights(config: ModelConfig, model: nn.Module, again: nn.Module) ->
     for buffer_name, buffer in model.named_buffers():
         if buffer_name in saved and not torch.equal(buffer, saved[buffer_name]):
             raise _refused(name, f"its buffer {buffer_name} is another each time it is made{_OF_TRAINERS}")
-    for module_name, module in model.named_modules():
-        if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:  # few units of a trial may all stay
-            raise _refused(
-                name,
-                f"its module {module_name} is torch's {type(module).__name__}, whose masks differ between trainers; "
-                "take bagpipe_hpc.models.dropout.Dropout: its masks follow the seed",
-            )
     others = dict(again.named_parameters())
     for weight_name, weight in model.named_parameters():
         if weight.dtype != torch.float32 or not weight.is_contiguous():
@@ -68,6 +62,17 @@ def _require_weights(config: ModelConfig, model: nn.Module, again: nn.Module) ->
             raise _refused(name, f"its parameter {weight_name} is made on {weight.device}; make it on the CPU")
         if weight_name not in others or not torch.equal(weight, others[weight_name]):
             raise _refused(name, f"its parameter {weight_name} is another each time it is made{_OF_TRAINERS}")
+
+
+def _require_own_dropout(name: str, model: nn.Module) -> None:
+    """See that masks follow the seed: in a trial of few samples torch's own may be alike by chance."""
+    for module_name, module in model.named_modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
+            raise _refused(
+                name,
+                f"its module {module_name} is torch's {type(module).__name__}, whose masks differ between trainers; "
+                "take bagpipe_hpc.models.dropout.Dropout: its masks follow the seed",
+            )
 
 
 _OF_TRAINERS = (
