@@ -11,7 +11,14 @@ from bagpipe_hpc.run.output_folder import is_own_checkpoint
 from bagpipe_hpc.run.table_origins import Origins, SavedTables, TableOrigin, WarmStart
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint, load_checkpoint
 from bagpipe_hpc.storage.exported import ExportedModel, is_exported, load_exported
-from bagpipe_hpc.storage.shards.columns import FITTED, OF_TABLES, column_words, differing_columns, value_words
+from bagpipe_hpc.storage.shards.columns import (
+    FITTED,
+    OF_TABLES,
+    column_words,
+    differing_columns,
+    unknown_columns,
+    value_words,
+)
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
 from bagpipe_hpc.terminal import shortened
 
@@ -38,23 +45,25 @@ def find_warm_start(config: Config, shards: ShardManifest) -> WarmStart | None:
             "set another train.output, or train.resume to go on with that training"
         )
     takes = config.train.warm_start_takes
-    if isinstance(source, Checkpoint):
-        _require_columns(source, shards, takes_dense=takes != "rows")
+    _require_columns(source, shards, takes_dense=takes != "rows")
     rows = None if takes == "dense" else _origins(source, config, shards)
     step = source.manifest.step if isinstance(source, Checkpoint) else source.step
     log.info("warm start: %s, weights of step %d (%s)", source.directory, step, takes)
     return WarmStart(source, rows, takes_dense=takes != "rows")
 
 
-def _require_columns(source: Checkpoint, shards: ShardManifest, *, takes_dense: bool) -> None:
+def _require_columns(source: Checkpoint | ExportedModel, shards: ShardManifest, *, takes_dense: bool) -> None:
     """See that dense weights multiply the columns that they were trained on; say where numbers were fitted anew.
 
     Raises:
         CheckpointError: labels, dense features or look-ups are others, or are made in another way.
     """
-    if source.manifest.training_data == shards.digest("train"):
+    then = source.manifest if isinstance(source, Checkpoint) else source
+    if then.training_data == shards.digest("train"):
         return
-    words = source.manifest.columns, column_words(shards)
+    words = source.manifest.columns if isinstance(source, Checkpoint) else (), column_words(shards)
+    if takes_dense and (unknown := unknown_columns(*words)):
+        log.warning("warm start: %s: %s", source.directory, unknown)
     differing = differing_columns(*words, pass_over=FITTED + OF_TABLES)
     if differing and takes_dense:
         raise CheckpointError(

@@ -21,7 +21,7 @@ from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.run.sample_orders import SampleOrders
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic, CheckpointManifest
-from bagpipe_hpc.storage.shards.columns import column_words, differing_columns
+from bagpipe_hpc.storage.shards.columns import column_words, differing_columns, unknown_columns
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
 from bagpipe_hpc.terminal import counted, shown
 
@@ -274,8 +274,15 @@ def _changed_scoring(manifest: CheckpointManifest, run: Run, arithmetic: Arithme
     if _shares_out_samples(then, run.config) and (now, arithmetic.trainers) != (then, trained_by):
         way = f"that of policy.name = {then!r} with {counted(trained_by, 'trainer')}"
         yield f"way of sharing samples out: {way} -> another (the last bits may differ)"
+    yield from _unknown_columns(manifest, run.manifest)
     same_slices = replace(arithmetic, trainers=manifest.arithmetic.trainers)  # whatever the number of trainers
     yield from _changed_arithmetic(manifest.arithmetic, same_slices)
+
+
+def _unknown_columns(manifest: CheckpointManifest, shards: ShardManifest) -> Iterator[str]:
+    """Of other rows than those that the checkpoint was trained on, why nobody can compare how columns are made."""
+    if manifest.training_data != shards.digest("train"):
+        yield from filter(None, [unknown_columns(manifest.columns, column_words(shards))])
 
 
 def _changed_arithmetic(then: Arithmetic, now: Arithmetic) -> Iterator[str]:
@@ -306,9 +313,7 @@ def _changes(manifest: CheckpointManifest, run: Run, arithmetic: Arithmetic) -> 
                 "of a training only)"
             )
     yield from _changed_arithmetic(manifest.arithmetic, arithmetic)
-    then, now = (words[:1] for words in (manifest.columns, column_words(run.manifest)))
-    if then and then != now:
-        yield f"{then[0]} of the data (data.path): now {now[0]}, whose columns are taken for the same"
+    yield from _unknown_columns(manifest, run.manifest)
     if (data := lineage(manifest, run.manifest)) is not Lineage.SAME:
         batches = -(-manifest.train_samples // manifest.batch_size)
         yield (

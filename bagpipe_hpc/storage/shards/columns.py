@@ -79,6 +79,18 @@ def differing_columns(
     return next((pair for pair in pairs if pair[0] != pair[1]), None)
 
 
+def unknown_columns(then: Sequence[str], now: Sequence[str]) -> str:
+    """Why it cannot be told whether the columns of two data sets are made alike; empty where it can.
+
+    Arguments as for `differing_columns`.
+    """
+    if not then:
+        return "columns of the data (data.path): not recorded, and taken for the same"
+    if then[0] != now[0]:
+        return f"{then[0]} of the data (data.path): now {now[0]}, whose columns are taken for the same"
+    return ""
+
+
 def value_words(shards: ShardManifest, table: str) -> frozenset[str]:
     """How the values of a table are made of raw rows, where a schema tells: of each column, but for its name."""
     schema = (shards.settings or {}).get("schema")

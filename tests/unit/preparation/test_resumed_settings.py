@@ -397,7 +397,8 @@ def test_an_end_that_is_no_end_of_a_segment_any_more_is_said_or_refused(output: 
 
 def test_who_shares_samples_out_in_another_way_than_training_is_told(output: Path) -> None:
     then = changed(settings(output), "policy.name", "herald")
-    write_checkpoint(output / "o", sample_records(TABLES, 5), TABLES, config=to_document(then))
+    of_this_data = {"config": to_document(then), "training_data": SHARDS.digest("train")}
+    write_checkpoint(output / "o", sample_records(TABLES, 5), TABLES, **of_this_data)
     manifest = load_checkpoint(output / "o" / "checkpoints" / "step-00000100").manifest
 
     def said(config: Config, trainers: int) -> list[str]:

@@ -1,6 +1,7 @@
 """A training begins with another's weights only where each row's value can be told; the rest is refused by name."""
 
 import logging
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from bagpipe_hpc.run.resumed_settings import require_same_training
 from bagpipe_hpc.run.table_origins import SavedTables, TableOrigin
 from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
-from bagpipe_hpc.storage.shards.columns import column_words
+from bagpipe_hpc.storage.shards.columns import column_words, unknown_columns
 from bagpipe_hpc.storage.shards.entries import ShardInfo, TableInfo
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, save_manifest
 from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary
@@ -58,6 +59,7 @@ def output(tmp_path: Path) -> Path:
 def write_earlier(output: Path, shards: Path, **facts: object) -> Path:
     config = to_document(Config(data=DataConfig(path=str(shards))))
     known = {"training_data": EARLIER.digest("train"), "vocabularies": "a" * 64, "config": config}
+    known["columns"] = column_words(EARLIER)
     write_checkpoint(output, sample_records(ROWS, 5), ROWS, **{**known, **facts})
     return output
 
@@ -214,6 +216,23 @@ def test_dense_weights_of_other_columns_are_refused(tmp_path: Path, caplog: pyte
     rarer = [*COLUMNS, {"name": "C1", "kind": "categorical", "min_count": 9}]  # rows go by their values
     assert find_warm_start(settings(output), of_schema(LATER, rarer))
     assert find_warm_start(settings(output), replace(swapped, train=EARLIER.train)), "the rows that it was trained on"
+
+
+def test_columns_that_cannot_be_compared_are_said(output: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Of a checkpoint that does not record them, and of rows from another source format."""
+    older = write_earlier(output.parent / "older", output.parent / "shards", columns=())
+    for checkpoint, said in (
+        (older, "not recorded, and taken"),
+        (output, "source format criteo .* now source format schema"),
+    ):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            find_warm_start(settings(checkpoint), of_schema(LATER))
+        assert re.search(f"warm start: .*{said}", caplog.text)
+        caplog.clear()
+        find_warm_start(settings(checkpoint, "rows"), of_schema(LATER))
+        assert "taken for the same" not in caplog.text
+    assert unknown_columns(column_words(EARLIER), column_words(LATER)) == ""
 
 
 def test_numbers_that_were_fitted_anew_are_said(output: Path, caplog: pytest.LogCaptureFixture) -> None:
