@@ -11,6 +11,7 @@ import pytest
 
 from tests import extending, ranks
 from tests.durations import Durations, ProcessorTime
+from tests.fork_server import share_server
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +58,10 @@ def example(tmp_path: Path) -> Iterator[Callable[[str], extending.Example]]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Where `TEST_DURATIONS` names a file, add what every test took to it: `.ci/run` shows the longest of all."""
+    """Where `TEST_DURATIONS` names a file, add what every test took to it: `.ci/run` shows the longest of all.
+
+    Workers share one fork server.
+    """
     path = os.environ.get("TEST_DURATIONS")
     is_worker = hasattr(config, "workerinput")  # of pytest-xdist, whose reports reach the process that started it
     is_rank = config.getoption("--with-mpi", default=False)
@@ -65,6 +69,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(ProcessorTime())
         if not is_worker:
             config.pluginmanager.register(Durations(Path(path)))
+    if getattr(config.option, "numprocesses", None) and not is_worker:
+        share_server()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

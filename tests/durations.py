@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.fork_server import servers_processor_s
+from tests.fork_server import forks_processor_s
 
 _PROCESSOR = "processor_s"
 
 
 class ProcessorTime:
-    """Notes, in the process that runs a test, what it and its children took; ranks are forks of its fork server."""
+    """Notes, in the process that runs a test, what it and its children took; ranks are forks of a fork server."""
 
     def __init__(self) -> None:
         self._before_s = _processor_s()
@@ -45,5 +45,5 @@ class Durations:
 
 
 def _processor_s() -> float:
-    """Seconds that this process, its children that have ended, and its fork server with its ranks have taken."""
-    return sum(os.times()[:4]) + servers_processor_s()
+    """Seconds that this process, its children and its forked ranks that have ended have taken."""
+    return sum(os.times()[:4]) + forks_processor_s()

@@ -3,7 +3,8 @@
 Where a command is `forked_rank("tests.end_to_end.train_many")`, a launcher starts `tests/forked_rank.py`, a small
 program that hands its environment, working folder and open files, and with them the way to its launcher, over to this
 server. A fork of it takes them and goes on as `python -m tests.end_to_end.train_many` would. As it ends, the small
-program ends; where that one is ended, so is the fork. Each process that runs tests has a server of its own.
+program ends; where that one is ended, so is the fork. All workers of pytest-xdist share the server of the process that
+started them.
 
 A fork finds modules imported, and all forks of a server order sets of strings alike, which ranks do not. So some runs
 start as a user starts them: those of the preflight checks, of the examples, and most of those of which a rank is
@@ -27,7 +28,7 @@ import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
@@ -36,7 +37,8 @@ from tests.forked_rank import FILES_OF_A_MESSAGE
 
 ROOT = Path(__file__).resolve().parents[1]
 SOCKET_VARIABLE = "BAGPIPE_TEST_FORKS"
-"""Names the socket of a server that is there already: for tests that are run by a test."""
+"""Names the socket of a server that is there already: for workers, and for tests that are run by a test."""
+_WORKER_VARIABLE = "PYTEST_XDIST_WORKER"
 _IMPORTED = (
     "numpy",
     "numpy.ma",
@@ -68,7 +70,10 @@ def forked(command: Sequence[str | Path]) -> tuple[str | Path, ...]:
 
 @cache
 def server_socket() -> Path:
-    """Of the server of this process, which ends with it; started by the first call."""
+    """Of the server that there is, or of one that starts now and ends with this process.
+
+    It takes requests at once, and forks when it has imported what it is to.
+    """
     from tests.ranks import rank_environment
 
     if there := os.environ.get(SOCKET_VARIABLE):
@@ -93,14 +98,25 @@ _servers: list[subprocess.Popen[bytes]] = []
 """Kept: a `Popen` that is forgotten closes its pipes."""
 
 
-def servers_processor_s() -> float:
-    """Seconds of processors that the servers of this process, and what they have forked and seen end, have taken."""
-    ticks = 0
-    for server in _servers:
-        with contextlib.suppress(OSError):  # it has ended
-            after_name = Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()
-            ticks += sum(map(int, after_name[11:15]))  # utime, stime, cutime, cstime: proc(5)
-    return ticks / os.sysconf("SC_CLK_TCK")
+def share_server() -> None:
+    """Let all processes that this one starts from now on take its server."""
+    os.environ[SOCKET_VARIABLE] = str(server_socket())
+
+
+def forks_processor_s() -> float:
+    """Seconds of processors that forks for this process, or for this worker, have taken by their ends."""
+    there = os.environ.get(SOCKET_VARIABLE)
+    if not there and not _servers:
+        return 0.0
+    try:
+        return sum(map(float, _processor_file(server_socket(), os.environ).read_text().split()))
+    except FileNotFoundError:  # none has ended
+        return 0.0
+
+
+def _processor_file(server: Path, environment: Mapping[str, str]) -> Path:
+    """Where a server adds what each fork for a process with this environment has taken, as it ends."""
+    return server.with_name(f"processor_s of {environment.get(_WORKER_VARIABLE, 'tests')}")
 
 
 class Request:
@@ -137,6 +153,11 @@ class Request:
             content += part
         return content
 
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """That of the small program."""
+        return self._told["environment"]  # type: ignore[no-any-return]
+
     def close(self) -> None:
         """Leave the files to the fork."""
         for file in self._files:
@@ -151,7 +172,7 @@ class Request:
             os.dup2(file, number)
             os.close(file)
         os.environ.clear()
-        os.environ.update(self._told["environment"])
+        os.environ.update(self.environment)
         os.chdir(self._told["folder"])
         sys.path[1:1] = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
         module, *arguments = self._told["command"]
@@ -159,20 +180,25 @@ class Request:
         return str(module)
 
 
-def serve(path: Path) -> str:
+def listen(path: Path) -> socket.socket:
+    """Where requests wait until they are served."""
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(str(path))
+    listening.listen(1000)
+    print("ready", flush=True)
+    return listening
+
+
+def serve(listening: socket.socket, path: Path) -> str:
     """Fork until stdin ends.
 
     Returns:
         In each fork the module to run; in the server nothing: the process ends.
     """
-    listening = socket.socket(socket.AF_UNIX)
-    listening.bind(str(path))
-    listening.listen(64)
-    print("ready", flush=True)
     awaited = selectors.DefaultSelector()
     awaited.register(listening, selectors.EVENT_READ)
     awaited.register(sys.stdin, selectors.EVENT_READ)
-    ranks: dict[int, tuple[int, socket.socket]] = {}
+    ranks: dict[int, tuple[int, socket.socket, Path]] = {}
     while True:
         for key, _ in awaited.select():
             if key.fileobj is sys.stdin:
@@ -182,27 +208,29 @@ def serve(path: Path) -> str:
                 connection, _ = listening.accept()
                 try:
                     request = Request(connection)
-                except (EOFError, ConnectionError) as gone:
-                    print(f"fork server: a rank is gone: {gone}", file=sys.stderr)
+                except (EOFError, ConnectionError):  # the small program is gone
                     connection.close()
                     continue
                 process = os.fork()
                 if process == 0:
-                    for ours in (awaited, listening, connection, *(other for _, other in ranks.values())):
+                    for ours in (awaited, listening, connection, *(other for _, other, _ in ranks.values())):
                         ours.close()  # now: later the number is that of a file of the rank
                     return request.take()
                 request.close()
                 end = os.pidfd_open(process)
-                ranks[end] = ranks[connection.fileno()] = process, connection
+                noted = _processor_file(path, request.environment)
+                ranks[end] = ranks[connection.fileno()] = process, connection, noted
                 awaited.register(end, selectors.EVENT_READ, "the fork has ended")
                 awaited.register(connection, selectors.EVENT_READ, "the small program has ended")
             elif key.fd in ranks:
-                process, connection = ranks[key.fd]
+                process, connection, noted = ranks[key.fd]
                 if key.data == "the small program has ended":
                     os.kill(process, signal.SIGKILL)
                     awaited.unregister(connection)
                     continue
-                _, status = os.waitpid(process, 0)
+                _, status, used = os.wait4(process, 0)
+                with noted.open("a") as file:
+                    file.write(f"{used.ru_utime + used.ru_stime}\n")
                 with contextlib.suppress(BrokenPipeError):
                     connection.sendall(os.waitstatus_to_exitcode(status).to_bytes(4, "big", signed=True))
                 awaited.unregister(key.fd)
@@ -243,16 +271,18 @@ def leave_out_what_was_imported() -> None:
 
 
 if __name__ == "__main__":
+    at = Path(sys.argv[1])
+    asked = listen(at)
     for name in _IMPORTED:
         __import__(name)
     leave_out_what_was_imported()
     gc.freeze()  # a fork need not look at all this again when it ends
-    module = serve(Path(sys.argv[1]))
+    module = serve(asked, at)
     status: object = 0
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
-    except SystemExit as asked:
-        status = asked.code or 0
+    except SystemExit as ended:
+        status = ended.code or 0
     if not isinstance(status, int):
         sys.exit(str(status))
     end_at_once(status)

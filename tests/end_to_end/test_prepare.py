@@ -41,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("parse", 1, 2, 3),
         pytest.param("count", 1, 3, 2, marks=slow),
         pytest.param("vocabularies", 0, 2, 4, marks=slow),
-        ("write", 1, 4, 2),
+        pytest.param("write", 1, 4, 2, marks=slow),
         pytest.param("end", 0, 2, 3, marks=slow),
     ],
 )

@@ -44,11 +44,14 @@ ROUTES = {
     "two servers, on disk": RowRoutes.choose(TWO_SERVERS, (0, 1, 0, 0), "auto", in_memory=False),
 }
 """Every way that rows can take; the ranks of this one machine are dealt out to hosts that do not exist."""
+SLOW = [pytest.mark.slow]
+IN_TEST_ALL = {"two servers, loads": SLOW, "two servers, on disk": SLOW}
+"""Marks of those that `make test` leaves out: of two servers it takes the ways by which rows go over MPI from memory."""
 
 all_ways = pytest.mark.parametrize(
     ("routes", "transfers"),
     [
-        pytest.param(routes, transfers, id=f"{name}, {transfers}")
+        pytest.param(routes, transfers, id=f"{name}, {transfers}", marks=IN_TEST_ALL.get(name, []))
         for name, routes in ROUTES.items()
         for transfers in (TRANSFER_WAYS if routes.any_far and routes.in_memory else ["messages"])
     ],

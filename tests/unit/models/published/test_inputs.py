@@ -25,8 +25,17 @@ def config(name: str, width: int = WIDTH) -> ModelConfig:
 
 
 @pytest.mark.parametrize("name", OF_ONE_VECTOR)
-@pytest.mark.parametrize("features", [POOLED, POOLED[:1]], ids=["features", "one feature"])
-@pytest.mark.parametrize(("dense", "labels"), [(3, 1), (0, 1), (0, 3)])
+@pytest.mark.parametrize(
+    ("features", "dense", "labels"),
+    [
+        pytest.param(POOLED, 3, 1, id="usual"),
+        pytest.param(POOLED[:1], 0, 3, id="one feature, no dense ones, three labels"),
+        pytest.param(POOLED, 0, 1, id="no dense features", marks=pytest.mark.slow),
+        pytest.param(POOLED, 0, 3, id="no dense features, three labels", marks=pytest.mark.slow),
+        pytest.param(POOLED[:1], 3, 1, id="one feature", marks=pytest.mark.slow),
+        pytest.param(POOLED[:1], 0, 1, id="one feature, no dense ones", marks=pytest.mark.slow),
+    ],
+)
 def test_any_inputs_will_do(name: str, features: tuple[FeatureFacts, ...], dense: int, labels: int) -> None:
     facts = ModelFacts(dense, features, seed=2, labels=labels)
     try_model(config(name), facts, CPU)
