@@ -61,7 +61,7 @@ def _require_columns(source: Checkpoint | ExportedModel, shards: ShardManifest, 
     then = source.manifest if isinstance(source, Checkpoint) else source
     if then.training_data == shards.digest("train"):
         return
-    words = source.manifest.columns if isinstance(source, Checkpoint) else (), column_words(shards)
+    words = then.columns, column_words(shards)
     if takes_dense and (unknown := unknown_columns(*words)):
         log.warning("warm start: %s: %s", source.directory, unknown)
     differing = differing_columns(*words, pass_over=FITTED + OF_TABLES)
@@ -126,13 +126,15 @@ def _origins(source: Checkpoint | ExportedModel, config: Config, shards: ShardMa
     if isinstance(source, ExportedModel):
         values = source
         before = dict(zip(source.table_names, source.table_rows, strict=True)), source.hashed_tables
+        made_of = source.hashed_from
     else:
         values = _data_of_values(source)
         earlier = load_manifest(values)
         before = {table.name: table.rows for table in earlier.tables}, earlier.hashed_tables
-        for name in shared:
-            if {name} & {*earlier.hashed_tables} & {*shards.hashed_tables}:
-                _require_same_hash(source.directory, earlier, shards, name)
+        made_of = {name: value_words(earlier, name) for name in earlier.hashed_tables}
+    for name in shared:
+        if name in made_of and name in shards.hashed_tables:
+            _require_same_hash(source.directory, made_of[name], value_words(shards, name), name)
     origins = (
         TableOrigin(name, None if _is_hashed_alike(source.directory, *before, shards, name) else values)
         for name in shared
@@ -197,9 +199,8 @@ def _is_hashed_alike(
     )
 
 
-def _require_same_hash(directory: Path, then: ShardManifest, now: ShardManifest, table: str) -> None:
-    """See that what is hashed to the ids of a table is made of the same values."""
-    before, after = (value_words(shards, table) for shards in (then, now))
+def _require_same_hash(directory: Path, before: frozenset[str], after: frozenset[str], table: str) -> None:
+    """See that what is hashed to the ids of a table is made of the same values, where both are known."""
     if before and after and before != after:
         raise CheckpointError(
             f"{directory}: table {table} was hashed from {shortened(', '.join(sorted(before)))} there, and from "

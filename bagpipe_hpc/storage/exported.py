@@ -66,10 +66,12 @@ class ExportedModel:
         step: of the checkpoint that was exported.
         training_data: digest of that one's training shards.
         vocabularies: digest of their vocabularies; None where these are not recorded.
+        columns: what their columns are, as `column_words` says; empty where that is not recorded.
         table_names: the tables.
         table_rows: rows of each.
         table_widths: numbers of a row of each.
         hashed_tables: those whose values are hashed.
+        hashed_from: how the values of a hashed table are made, as `value_words` says, where that is recorded.
         files: all files but the manifest.
     """
 
@@ -77,10 +79,12 @@ class ExportedModel:
     step: int
     training_data: str
     vocabularies: str | None
+    columns: tuple[str, ...]
     table_names: tuple[str, ...]
     table_rows: tuple[int, ...]
     table_widths: tuple[int, ...]
     hashed_tables: tuple[str, ...]
+    hashed_from: Mapping[str, frozenset[str]]
     files: tuple[FileInfo, ...]
     _of_tables: Mapping[str, Mapping[str, Any]] = field(repr=False)
 
@@ -216,16 +220,18 @@ def load_exported(directory: Path) -> ExportedModel:
             int(checkpoint["step"]),
             str(checkpoint["training_data"]),
             checkpoint["vocabularies"],
+            _texts(checkpoint.get("columns", [])),
             tuple(str(table["name"]) for table in tables),
             tuple(int(table["rows"]) for table in tables),
             tuple(int(table["width"]) for table in tables),
             tuple(str(table["name"]) for table in tables if table["values"] == "hashed"),
+            {str(name): frozenset(_texts(words)) for name, words in checkpoint.get("hashed_from", {}).items()},
             tuple(
                 FileInfo(_file_name(file["file"]), int(file["bytes"]), str(file["sha256"])) for file in about["files"]
             ),
             {str(table["name"]): _with_file_names(table) for table in tables},
         )
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise CheckpointError(f"{directory}: manifest.json or schema.json is damaged: {error!r}; {_CURE}") from error
 
 
@@ -238,6 +244,17 @@ def _file_name(name: object) -> str:
     if not isinstance(name, str) or not is_file_name(name):
         raise ValueError(f"{name!r:.80} where the name of a file of the folder must stand")
     return name
+
+
+def _texts(words: object) -> tuple[str, ...]:
+    """A list of texts.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise ValueError(f"{words!r:.80} where a list of texts must stand")
+    return tuple(words)
 
 
 def _with_file_names(table: dict[str, Any]) -> dict[str, Any]:

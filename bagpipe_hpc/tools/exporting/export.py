@@ -25,6 +25,7 @@ from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.checkpoints.manifest import DENSE_FILE as SAVED_DENSE_FILE
 from bagpipe_hpc.storage.checkpoints.manifest import MANIFEST_FILE as SAVED_MANIFEST_FILE
 from bagpipe_hpc.storage.exported import DENSE_FILE, FORMAT, MANIFEST_FILE, SCHEMA_FILE, VERSION
+from bagpipe_hpc.storage.shards.columns import value_words
 from bagpipe_hpc.storage.tensor_file import StreamedTensor, write_tensors
 from bagpipe_hpc.tools.exporting import onnx
 from bagpipe_hpc.tools.exporting.folder import new_folder, require_new, require_room
@@ -209,6 +210,8 @@ def _about(source: ExportSource, linear: str, difference: float) -> dict[str, An
             "manifest_sha256": file_sha256(source.checkpoint.directory / SAVED_MANIFEST_FILE),
             "training_data": checkpoint.training_data,
             "vocabularies": vocabularies.sha256 if vocabularies else None,
+            "columns": checkpoint.columns,
+            "hashed_from": {table: sorted(value_words(source.shards, table)) for table in source.shards.hashed_tables},
         },
         "model": checkpoint.config.get("model", {}),
         "arithmetic": asdict(checkpoint.arithmetic),

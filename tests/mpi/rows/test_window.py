@@ -46,7 +46,7 @@ ROUTES = {
 """Every way that rows can take; the ranks of this one machine are dealt out to hosts that do not exist."""
 SLOW = [pytest.mark.slow]
 IN_TEST_ALL = {"two servers, loads": SLOW, "two servers, on disk": SLOW}
-"""Marks of those that `make test` leaves out: of two servers it takes the ways by which rows go over MPI from memory."""
+"""Marks of those that `make test` leaves out: of two servers it takes the ways by which rows of memory go over MPI."""
 
 all_ways = pytest.mark.parametrize(
     ("routes", "transfers"),

@@ -1,5 +1,6 @@
 """A training begins with another's weights only where each row's value can be told; the rest is refused by name."""
 
+import json
 import logging
 import re
 from dataclasses import replace
@@ -18,7 +19,7 @@ from bagpipe_hpc.run.resumed_settings import require_same_training
 from bagpipe_hpc.run.table_origins import SavedTables, TableOrigin
 from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
-from bagpipe_hpc.storage.shards.columns import column_words, unknown_columns
+from bagpipe_hpc.storage.shards.columns import column_words, unknown_columns, value_words
 from bagpipe_hpc.storage.shards.entries import ShardInfo, TableInfo
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, save_manifest
 from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary
@@ -216,6 +217,45 @@ def test_dense_weights_of_other_columns_are_refused(tmp_path: Path, caplog: pyte
     rarer = [*COLUMNS, {"name": "C1", "kind": "categorical", "min_count": 9}]  # rows go by their values
     assert find_warm_start(settings(output), of_schema(LATER, rarer))
     assert find_warm_start(settings(output), replace(swapped, train=EARLIER.train)), "the rows that it was trained on"
+
+
+def write_exported(folder: Path, **recorded: object) -> Path:
+    """What `bagpipe export` says of the model of `EARLIER`, hashed values in C2."""
+    folder.mkdir()
+    known = {"step": 9, "training_data": EARLIER.digest("train"), "vocabularies": "a" * 64, **recorded}
+    manifest = {"format": "bagpipe-export", "version": 1, "checkpoint": known, "files": []}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    kept = {"file": "tables.safetensors", "vocabulary": None, "buckets": 0, "width": 4}
+    tables = [{**kept, "name": "C1", "rows": 5, "values": "numbers"}, {**kept, "name": "C2", "rows": 3}]
+    tables[1]["values"] = "hashed"
+    (folder / "schema.json").write_text(json.dumps({"tables": tables}))
+    return folder
+
+
+def test_columns_of_an_exported_model_are_compared_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    start = write_exported(tmp_path / "exported", columns=column_words(of_schema(EARLIER)))
+    later = replace(LATER, tables=EARLIER.tables, hashed_tables=("C2",))
+    with caplog.at_level(logging.WARNING):
+        assert find_warm_start(settings(start), of_schema(later))
+    assert not caplog.text
+    with pytest.raises(CheckpointError, match=r"weights are of other columns: column numeric I1 then, .* I2 now"):
+        find_warm_start(settings(start), of_schema(later, [COLUMNS[0], COLUMNS[2], COLUMNS[1]]))
+    with caplog.at_level(logging.WARNING):
+        assert find_warm_start(settings(write_exported(tmp_path / "older")), of_schema(later))
+    assert "columns of the data (data.path): not recorded, and taken for the same" in caplog.text
+
+
+def test_a_table_of_an_exported_model_that_was_hashed_from_other_values_is_refused(tmp_path: Path) -> None:
+    def hashed(values: str) -> ShardManifest:
+        own = of_schema(LATER, [*COLUMNS, {"name": "C2", "kind": "categorical", "values": values}])
+        return replace(own, hashed_tables=("C2",), tables=EARLIER.tables)
+
+    made_of = sorted(value_words(hashed("integer"), "C2"))
+    start = write_exported(tmp_path / "exported", hashed_from={"C2": made_of})
+    assert find_warm_start(settings(start), hashed("integer"))
+    with pytest.raises(CheckpointError, match=r"table C2 was hashed from .*\"integer\".* there, and from .*\"text\""):
+        find_warm_start(settings(start), hashed("text"))
+    assert find_warm_start(settings(write_exported(tmp_path / "older")), hashed("text")), "it is not recorded"
 
 
 def test_columns_that_cannot_be_compared_are_said(output: Path, caplog: pytest.LogCaptureFixture) -> None:

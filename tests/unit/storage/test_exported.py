@@ -22,6 +22,7 @@ C2 = np.arange(6, dtype=np.float32).reshape(3, 2)
 VALUES, IDS = np.array([70, 50], np.int64), np.array([2, 4], np.int64)
 TEXTS = {"fünf": 1, 'a "b"': 2}
 DENSE = {"top.weight": torch.arange(6.0).reshape(2, 3), "top.scale": torch.tensor(2, dtype=torch.bfloat16)}
+CHECKPOINT: dict[str, object] = {"step": 7, "training_data": "1" * 64, "vocabularies": "a" * 64}
 
 
 def tensor(name: str, kind: str, numbers: np.ndarray) -> StreamedTensor:
@@ -61,8 +62,7 @@ def seal(path: Path, **changes: Any) -> None:
     """Write the manifest of what is there."""
     listed = sorted(file for file in path.iterdir() if file.name != "manifest.json")
     files = [{"file": file.name, "bytes": file.stat().st_size, "sha256": file_sha256(file)} for file in listed]
-    checkpoint = {"step": 7, "training_data": "1" * 64, "vocabularies": "a" * 64}
-    manifest = {"format": "bagpipe-export", "version": 1, "checkpoint": checkpoint, "files": files, **changes}
+    manifest = {"format": "bagpipe-export", "version": 1, "checkpoint": CHECKPOINT, "files": files, **changes}
     (path / "manifest.json").write_text(json.dumps(manifest))
 
 
@@ -85,6 +85,23 @@ def test_what_was_written_is_read(folder: Path) -> None:
     state, _ = model.read_dense()
     assert state.keys() == DENSE.keys()
     assert all(torch.equal(state[name], weight) for name, weight in DENSE.items())
+
+
+def test_columns_are_those_of_the_checkpoint_where_they_are_recorded(folder: Path) -> None:
+    model = load_exported(folder)
+    assert (model.columns, model.hashed_from) == ((), {})
+    seal(folder, checkpoint={**CHECKPOINT, "columns": ["label y", "0 dense"], "hashed_from": {"C2": ["{}"]}})
+    model = load_exported(folder)
+    assert (model.columns, model.hashed_from) == (("label y", "0 dense"), {"C2": {"{}"}})
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"columns": "text"}, {"columns": [1]}, {"hashed_from": []}, {"hashed_from": {"C": 1}}]
+)
+def test_columns_that_are_none_are_damage(folder: Path, wrong: dict[str, object]) -> None:
+    seal(folder, checkpoint={**CHECKPOINT, **wrong})
+    with pytest.raises(CheckpointError, match=r"manifest\.json or schema\.json is damaged"):
+        load_exported(folder)
 
 
 def test_other_folders_are_not_taken_for_one(tmp_path: Path) -> None:

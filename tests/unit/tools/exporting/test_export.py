@@ -92,6 +92,7 @@ def test_the_manifest_lists_every_file(way: str, trained: Path, exported: dict[s
     assert manifest["checkpoint"]["step"] == checkpoint.manifest.step == 3
     assert manifest["checkpoint"]["manifest_sha256"] == file_sha256(checkpoint.directory / MANIFEST_FILE)
     assert manifest["checkpoint"]["vocabularies"] == checkpoint.manifest.vocabularies is not None
+    assert tuple(manifest["checkpoint"]["columns"]) == checkpoint.manifest.columns != ()
     assert manifest["program"] == {"linear": "torch", "largest_difference": 0.0}
 
 
