@@ -1,58 +1,38 @@
 """The trainer's main loop: segments of batches whose rows the mover brings, and checkpoints between them."""
 
-import logging
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch.nn import Parameter
 
-from bagpipe_hpc.checkpointing.protocol import SavingSettings, checkpoint_manifest
-from bagpipe_hpc.checkpointing.trainer import TrainerCheckpoints
-from bagpipe_hpc.models.dense_reduction import DenseReducer
-from bagpipe_hpc.models.dense_sums import DenseSums, open_dense_sums
-from bagpipe_hpc.models.gradient_groups import gradient_groups
+from bagpipe_hpc.models.dense_sums import open_dense_sums
 from bagpipe_hpc.models.size import count_weights
-from bagpipe_hpc.mpi.evaluation_peers import EvaluationPeers
-from bagpipe_hpc.mpi.group_barrier import GroupBarrier
-from bagpipe_hpc.mpi.plan_channel import PlanReceiver, Word
+from bagpipe_hpc.mpi.plan_channel import Word
 from bagpipe_hpc.mpi.rows.window import RowWindow
 from bagpipe_hpc.mpi.time_limit import TimeLimit
-from bagpipe_hpc.mpi.waiting import LONGEST_SLEEP_WITH_CORE_S, Waits, wait_for_barrier
+from bagpipe_hpc.mpi.waiting import wait_for_barrier
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
-from bagpipe_hpc.preparation.settling.trainer_compute import cores_beside_threads, trainer_device
+from bagpipe_hpc.preparation.settling.trainer_compute import cores_beside_threads
 from bagpipe_hpc.roles.context import RoleContext
-from bagpipe_hpc.roles.mover import Mover, MoverSettings
 from bagpipe_hpc.roles.mover_pace import MoverPace
-from bagpipe_hpc.roles.row_traffic import RowTraffic
-from bagpipe_hpc.roles.shared_rows import open_row_sharing
-from bagpipe_hpc.roles.sums_thread import SummedElsewhere, SumsThread, open_sums_thread
-from bagpipe_hpc.roles.trainer_reports import TrainerReports
+from bagpipe_hpc.roles.sums_thread import open_sums_thread
+from bagpipe_hpc.roles.trainer_parts import TrainerParts, open_trainer_parts
 from bagpipe_hpc.rows.store import Use
-from bagpipe_hpc.rows.updated import UpdatedRows
 from bagpipe_hpc.run.evaluations import start_evaluation, start_prediction
 from bagpipe_hpc.run.hearing import Hearing
 from bagpipe_hpc.run.judging import best_of, outcome, start_judge
 from bagpipe_hpc.run.output_folder import is_own_checkpoint
 from bagpipe_hpc.run.resumed_settings import changes_since
 from bagpipe_hpc.run.watch import watched_rows
-from bagpipe_hpc.step.compute import ComputeParts
-from bagpipe_hpc.step.compute_setup import layer_weights_of
 from bagpipe_hpc.step.dense_replicas import dense_digests
-from bagpipe_hpc.step.dense_updates import DenseUpdates, may_wait, order_of_sums
 from bagpipe_hpc.step.ready_batch import ReadyBatch
-from bagpipe_hpc.step.row_sharing import RowUpdates
-from bagpipe_hpc.step.slice_reader import GroupReader, NumberReader, SliceReader
+from bagpipe_hpc.step.slice_reader import GroupReader, NumberReader
 from bagpipe_hpc.step.slice_step import Loop, Session, SliceStep
-from bagpipe_hpc.step.train_step import TrainStep
 from bagpipe_hpc.telemetry.server_load import ServerLoad, server_loads
 from bagpipe_hpc.telemetry.step_stats import StepStats
-
-log = logging.getLogger(__name__)
 
 _SHOWN_AT_ONCE = 1 << 16
 """Watched rows whose records are fetched in a call."""
@@ -73,7 +53,8 @@ def run_trainer(context: RoleContext, windows: Sequence[RowWindow], loop: Loop) 
     sums_thread = open_sums_thread(train.sums_thread, backend, cores)
     with TimeLimit("the other trainers to start sums of dense gradients", timeout_s):
         sums = open_dense_sums(train.dense_sums, comms.dense, deterministic=train.deterministic)
-    Trainer(context, windows, sums, pace, sums_thread, loop).run()
+    parts = open_trainer_parts(context, windows, sums, pace, sums_thread, loop)
+    Trainer(context, windows, parts, loop).run()
     with TimeLimit("the other trainers to end sums of dense gradients", timeout_s):
         sums.close()
 
@@ -84,117 +65,33 @@ class Trainer:
     Args:
         context: of this rank.
         windows: the rows at the servers, of each group of tables.
-        sums: of dense gradients over the trainers.
-        pace: of its mover.
-        sums_thread: moves sums on; None where the mover does.
+        parts: what it is put together from.
         loop: computes the loss of each slice.
     """
 
-    def __init__(
-        self,
-        context: RoleContext,
-        windows: Sequence[RowWindow],
-        sums: DenseSums,
-        pace: MoverPace,
-        sums_thread: SumsThread | None,
-        loop: Loop,
-    ) -> None:
+    def __init__(self, context: RoleContext, windows: Sequence[RowWindow], parts: TrainerParts, loop: Loop) -> None:
         self._loop = loop
         self._run = run = context.run
-        self._need = need = context.need
-        self._comms = comms = context.comms
-        self._trace = trace = context.trace
+        self._need = context.need
+        self._comms = context.comms
+        self._trace = context.trace
         self._fill_timeout_s = context.fill_timeout_s
-        config = run.config
-        device = trainer_device(run, comms)
-        layer_weights = layer_weights_of(config, device, comms.layout.trainers, side_by_side=sums.side_by_side)
-        self._parts = parts = ComputeParts.of(
-            run, device, need.groups, comms.layout.trainers, layer_weights=layer_weights
-        )
-        self._cache_bytes = sum(cache.bytes for cache in parts.caches)
-        log.info(
-            "cache of %d rows (%d shared, %d private), %.1f MB on %s",
-            need.total_rows,
-            need.shared_rows,
-            need.private_rows,
-            self._cache_bytes / 1e6,
-            device,
-        )
-        self._device = parts.device
         self._windows = windows
-        timeout_s = config.train.timeout_s
-        self._receiver = PlanReceiver(comms.planning, len(run.groups))
-        self._own_slice = comms.role_rank, comms.layout.trainers
-        self._reader = SliceReader(run, *self._own_slice)
-        has_increments = config.train.full_checkpoint_every > 1
-        updated = [UpdatedRows(part) if has_increments else None for part in run.partitions(comms.layout.servers)]
-        traffic = [
-            RowTraffic(window, cache, group.record.width, own)
-            for window, cache, group, own in zip(windows, parts.caches, run.groups, updated, strict=True)
-        ]
-        stats = StepStats()
-        waits = Waits(timeout_s, self._check_threads)
-        if pace.has_core:  # who waits keeps nobody from its own core, either
-            waits = replace(waits, longest_sleep_s=LONGEST_SLEEP_WITH_CORE_S)
-        self._rows = open_row_sharing(config, comms, parts, RowUpdates(parts, stats, trace), waits, pace.ring)
-        groups: Sequence[Sequence[Parameter]] = gradient_groups(parts.model, side_by_side=sums.side_by_side)
-        if layer_weights:
-            groups = order_of_sums(groups, layer_weights, config.train)
-        can_wait = layer_weights is not None and may_wait(config, loop)
-        dense_reducer = DenseReducer(
-            groups,
-            sums,
-            waits=waits,
-            device=parts.device,
-            ring=(sums_thread or pace).ring,
-        )
-        self._sums_thread = sums_thread
-        if sums_thread is not None:
-            sums_thread.move_on(dense_reducer)
-        self._mover = Mover(
-            MoverSettings.of(run, need.window.group),
-            self._receiver,
-            traffic,
-            GroupBarrier(comms.movers, timeout_s),
-            self._reader,
-            trace,
-            self._rows,
-            dense_reducer if sums_thread is None else SummedElsewhere(),
-            pace,
-        )
-        self._divergence = parts.divergence
-        self._step = TrainStep(
-            parts,
-            self._rows,
-            stats,
-            DenseUpdates(parts, dense_reducer, groups, stats, trace, can_wait=can_wait),
-            run.model_facts.features,
-            self._own_slice,
-            trace,
-            verify=config.debug.verify_rows,
-        )
-        self._record = context.purpose.record(run, has_cache=True) if comms.role_rank == 0 else None
-        self._reports = TrainerReports(comms, self._record, stats, trace, timeout_s, self._check_threads)
-        self._checkpoints = TrainerCheckpoints(
-            SavingSettings.of(config, self._fill_timeout_s),
-            partial(checkpoint_manifest, run, parts.arithmetic, comms.layout.servers),
-            comms,
-            [rows for rows in updated if rows],
-            self._record,
-            self._check_threads,
-        )
+        self._parts = parts
+        self._compute = parts.compute
+        self._receiver = parts.receiver
+        self._mover = parts.mover
+        self._step = parts.step
+        self._record = parts.record
+        self._reports = parts.reports
+        self._checkpoints = parts.checkpoints
+        self._divergence = parts.compute.divergence
+        self._own_slice = self._comms.role_rank, self._comms.layout.trainers
         self._judge = start_judge(run)
         self._hearing = Hearing(run)
         self._ended_early_at: int | None = None
-        self._saved = run.steps_done if is_own_checkpoint(config, run.start) else None
-        self._digests = partial(dense_digests, self._parts.model, self._parts.dense_optimizer)
-        self._peers = EvaluationPeers(comms.trainers, timeout_s, self._check_threads)
-
-    def _check_threads(self) -> None:
-        """What waits of the compute thread watch: raise what ended another thread, if anything did."""
-        self._mover.check()
-        if self._sums_thread is not None:
-            self._sums_thread.check()
+        self._saved = run.steps_done if is_own_checkpoint(run.config, run.start) else None
+        self._digests = partial(dense_digests, self._compute.model, self._compute.dense_optimizer)
 
     def run(self) -> None:
         """Train, evaluate and save as the schedule says.
@@ -204,7 +101,7 @@ class Trainer:
         """
         layout = self._comms.layout
         session = Session(
-            self._parts.model, self._run.model_facts, self._slices(), self._comms.role_rank, layout.trainers
+            self._compute.model, self._run.model_facts, self._slices(), self._comms.role_rank, layout.trainers
         )
         self._loop(session)
         session.require_end()
@@ -214,9 +111,9 @@ class Trainer:
         wait_for_barrier(self._comms.store, "the servers to fill their tables", self._fill_timeout_s)
         self._reports.require_equal_replicas(self._run.steps_done, self._digests, are_new=True)
         if self._record and self._run.start:
-            changes = changes_since(self._run.start.manifest, self._run, self._parts.arithmetic)
+            changes = changes_since(self._run.start.manifest, self._run, self._compute.arithmetic)
             self._record.resumed(self._run.steps_done, self._run.start.directory, changes)
-        with self._reader:
+        with self._parts.reader:
             self._mover.start()
             for segment in map(self._hearing.told, self._run.schedule):
                 if segment.is_training:
@@ -236,8 +133,8 @@ class Trainer:
                 if stopped:
                     break
             self._mover.join()
-            if self._sums_thread is not None:
-                self._sums_thread.stop()
+            if self._parts.sums_thread is not None:
+                self._parts.sums_thread.stop()
             self._receiver.finish(self._run.config.train.timeout_s, self._mover.check)
         self._checkpoints.finish()
         is_complete = not stopped or self._ended_early_at is not None
@@ -251,7 +148,7 @@ class Trainer:
             part = rows[first : first + _SHOWN_AT_ONCE]
             self._windows[0].announce(Use.GET, part)
             weights[first : first + _SHOWN_AT_ONCE] = self._windows[0].get(part)[:, :width]
-        self._receiver.show_weights(weights, self._run.config.train.timeout_s, self._check_threads)
+        self._receiver.show_weights(weights, self._run.config.train.timeout_s, self._parts.threads.check)
 
     def _save(self, step: int, segment: Segment) -> None:
         """Start the checkpoint of a step, unless there is one already. Collective over: servers and trainers."""
@@ -259,7 +156,7 @@ class Trainer:
             return
         self._divergence.require_finite_state(step)
         self._reports.require_equal_replicas(step, self._digests)
-        dense = self._parts.model.state_dict(), self._parts.dense_optimizer.state_dict()
+        dense = self._compute.model.state_dict(), self._compute.dense_optimizer.state_dict()
         self._checkpoints.save(step, segment, dense, self._judge.before(step))
         self._saved = step
 
@@ -302,7 +199,7 @@ class Trainer:
 
     def _close(self, batch: ReadyBatch, stats: StepStats) -> None:
         """The closing batch of a segment: afterwards every row of every trainer is at its server."""
-        self._rows.finish_delayed()
+        self._parts.rows.finish_delayed()
         self._step.settle()
         self._mover.retire(batch)
         stats.count_written(batch.plan)
@@ -314,7 +211,7 @@ class Trainer:
     def _evaluate(self, segment: Segment) -> int:
         """Evaluate on the batches of a segment; how many there were: none, if the run is to stop."""
         start = time.perf_counter()
-        own, to_host = start_evaluation(self._run, segment), self._device.to_host
+        own, to_host = start_evaluation(self._run, segment), self._compute.device.to_host
         with GroupReader(self._run, *self._own_slice, segment) as groups:
 
             def take(batch: ReadyBatch, logits: NDArray[np.float32]) -> None:
@@ -325,7 +222,7 @@ class Trainer:
             done = self._score(segment, take)
         if not done:
             return done
-        evaluations = own.finish(self._peers)
+        evaluations = own.finish(self._parts.peers)
         first = next(iter(evaluations.values()))
         self._trace.values |= {"auc": first.auc, "log_loss": first.log_loss}
         if self._record:
@@ -382,7 +279,7 @@ class Trainer:
             self._step.settle()
         loss = self._step.take_loss()
         self._divergence.require_finite()
-        self._reports.progress(step, epoch, loss, self._parts.rates(step))
+        self._reports.progress(step, epoch, loss, self._compute.rates(step))
 
     def _moved_rows(self) -> list[ServerLoad]:
         """What this trainer has moved at each server."""
@@ -395,8 +292,8 @@ class Trainer:
             "lookahead_batches": self._need.window.lookahead,
             "group_batches": self._need.window.group,
             "cache_rows": self._need.total_rows,
-            "cache_bytes": self._cache_bytes,
+            "cache_bytes": self._parts.cache_bytes,
             "planner_bytes": self._need.planner_bytes,
-            "dense_weights": count_weights(self._parts.model),
+            "dense_weights": count_weights(self._compute.model),
             **outcome(self._run, self._judge, self._ended_early_at),
         }
