@@ -294,6 +294,17 @@ def test_a_table_that_was_hashed_from_other_values_is_refused(output: Path) -> N
         find_warm_start(settings(output), hashed(LATER, "text"))
 
 
+def test_tables_that_differ_are_named(output: Path) -> None:
+    checkpoint = load_checkpoint(output)
+    for tables, said in (
+        ((TableInfo("C1", 5), TableInfo("C9", 3)), "tables C1, C2 then, C1, C9 now"),
+        ((TableInfo("C2", 3), TableInfo("C1", 5)), "tables C1, C2 then, C2, C1 now"),
+        ((TableInfo("C1", 5), TableInfo("C2", 4)), "3 rows of table C2 then, 4 now"),
+    ):
+        with pytest.raises(CheckpointError, match=f"other ids than those of data: {said}; name the data"):
+            require_same_ids(checkpoint, replace(EARLIER, tables=tables), Path("data"))
+
+
 def test_other_columns_are_not_scored_and_not_gone_on_with(output: Path) -> None:
     later = replace(LATER, tables=EARLIER.tables, vocabularies=EARLIER.vocabularies)
     start = write_earlier(output.parent / "named", output.parent / "shards", columns=column_words(of_schema(EARLIER)))
