@@ -21,6 +21,7 @@ from bagpipe_hpc.storage.output_errors import DISK_IS_FULL, reason
 from bagpipe_hpc.storage.run_lock import LOCK_NAME
 from bagpipe_hpc.storage.shards.entries import InputInfo, ShardInfo
 from bagpipe_hpc.storage.shards.manifest import MANIFEST_NAME, UNFINISHED_NAME, ShardManifest, load_manifest
+from bagpipe_hpc.terminal import shortened
 from data_prep.parsed_rows import Part
 
 STATE_VERSION = 4
@@ -189,12 +190,15 @@ def _refuse_other(
         names = sorted({source.file for source in set(inputs) ^ set(wanted.inputs)})
         difference = f"different or changed: {', '.join(names)}" if names else "in another order"
         raise DataError(f"{output}: holds {what} of other inputs ({difference}); {cure}")
+    settings_asked = json.loads(json.dumps(wanted.settings))  # as they are recorded: lists for tuples
+    aside = {FITTED} - settings_asked.keys()  # what these rows are to be fitted to, they tell themselves
     for name in sorted(
-        (settings.keys() | wanted.settings.keys()) - {FITTED}, key=lambda name: (name != "source_format", name)
+        (settings.keys() | settings_asked.keys()) - aside, key=lambda name: (name != "source_format", name)
     ):
-        found, asked = settings.get(name), wanted.settings.get(name)
+        found, asked = settings.get(name), settings_asked.get(name)
         if found != asked:
-            raise DataError(f"{output}: holds {what} with {name} = {found!r} instead of {asked!r}; {cure}")
+            told = f"{name} = {shortened(repr(found))} instead of {shortened(repr(asked))}"
+            raise DataError(f"{output}: holds {what} with {told}; {cure}")
 
 
 def _refuse_other_layout(output: Path, found: Sequence[str], wanted: Sequence[str]) -> None:

@@ -153,6 +153,8 @@ class _Method:
         """What a preparation of these files is."""
         layout = self.source_format.layout
         choices = self.settings.choices(layout, self.own, self.earlier.digest if self.earlier else None)
+        if self.earlier and self.earlier.fitted is not None:
+            choices[FITTED] = self.earlier.fitted
         return PreparationState(describe_inputs(sources), choices, tuple(layout.words()), RANGE_BYTES)
 
 

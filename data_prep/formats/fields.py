@@ -3,6 +3,7 @@
 Shapes: `n` fields, `V` values of a column of lists.
 """
 
+import math
 import re
 from datetime import UTC, datetime
 from functools import cache
@@ -33,10 +34,8 @@ _VALUE_TYPES = {
     Values.INTEGER: pa.int64(),
     Values.TEXT: pa.string(),
 }
-_MOST_DAYS_TOO_MANY = 3
-"""Of the 31st of February."""
-_WITH_SECONDS = ("%S", "%T", "%c", "%X", "%r")
 _WITH_ZONES = ("%z", "%Z", "%s")
+_ZERO_BEFORE = r"\b0(\d)\b"
 _SHORT_PATTERNS = {"%F": "%Y-%m-%d", "%T": "%H:%M:%S", "%R": "%H:%M", "%D": "%m/%d/%y", "%e": "%d", "%h": "%b"}
 _SOME_TIME = datetime(2021, 3, 4, 5, 6, 7, tzinfo=UTC)
 _PER_SECOND = {"seconds": 1, "milliseconds": 1000}
@@ -151,26 +150,61 @@ def _times(column: pa.BinaryArray, written: str) -> pa.Int64Array:
         integers = column if pa.types.is_integer(column.type) else _cast(column, _INTEGER, pa.int64())
         return integers if written == "seconds" else pc.divide(integers, _PER_SECOND[written])
     distinct = column.cast(pa.string()).dictionary_encode()  # rows of one time stand together, mostly
-    times = pc.strptime(distinct.dictionary, written, "s")
-    _require_no_carry(distinct.dictionary, times, written)
-    return times.cast(pa.int64()).take(distinct.indices)
+    return _read_times(distinct.dictionary, written).take(distinct.indices)
 
 
-def _require_no_carry(texts: pa.StringArray, times: pa.TimestampArray, written: str) -> None:
-    """See that texts `[n]` are times that there are.
+def _read_times(texts: pa.StringArray, written: str) -> pa.Int64Array:
+    """Seconds since 1970 of times `[n]` that are written as a pattern says, int64 `[n]`.
 
-    `strptime` makes the 2nd of March of the 30th of February, and the next minute of a 60th second. Where a time may
-    have come about so and is not written as the text is, which may lack a zero, the text is read once more.
+    C's `strptime` takes more than these: spaces, `March` for `%b`, a year 21 for `%Y`. And it makes the 2nd of March of
+    the 30th of February, and the next minute of a 60th second. So each time is written out again. Where that differs
+    from the text by more than a zero, and where a zone was read, which times do not keep, Python must read the same.
     """
-    may_be = pc.less_equal(pc.day(times), _MOST_DAYS_TOO_MANY)
-    if any(field in written for field in _WITH_SECONDS):
-        may_be = pc.or_(may_be, pc.less_equal(pc.second(times), 1))
-    texts, times = texts.filter(may_be), times.filter(may_be)
-    if not any(zone in written for zone in _WITH_ZONES):  # which times do not keep
-        texts = texts.filter(pc.not_equal(pc.strftime(times, written), texts))
-    for text in texts:
-        if problem := _time_problem(written, text.as_py().encode()):
-            raise pa.ArrowInvalid(f"{text}{problem}")
+    times = pc.strptime(texts, written, "s")
+    doubtful = _differ(*_written_out(texts, times, written))
+    for number in np.flatnonzero(doubtful).tolist():
+        text, second = texts[number].as_py(), times[number].value
+        if _read_by_python(text, written) not in (None, second):
+            raise pa.ArrowInvalid(f"{text}: is another time")
+    return times.cast(pa.int64())
+
+
+def _written_out(texts: pa.StringArray, times: pa.TimestampArray, written: str) -> tuple[pa.StringArray, pa.Array]:
+    """Texts `[n]`, and what is written of their times `[n]`, null where that cannot be told; both without an offset."""
+    pattern = written.removesuffix("%z")
+    if any(zone in pattern for zone in _WITH_ZONES):
+        return texts, pa.nulls(len(texts), pa.string())
+    if pattern == written:
+        return texts, pc.strftime(times, written)
+    parts = pc.extract_regex(texts, r"^(?P<local>.*?)(?P<zone>Z|[-+]\d\d:?\d\d)$")
+    zones = parts.field("zone").dictionary_encode()
+    offsets = [datetime.strptime(zone, "%z").utcoffset() for zone in zones.dictionary.to_pylist()]
+    of_texts = pa.array(offsets, pa.duration("s")).take(zones.indices)
+    return parts.field("local"), pc.strftime(pc.add(times, of_texts), pattern)
+
+
+def _differ(texts: pa.StringArray, others: pa.StringArray) -> NDArray[np.bool_]:
+    """Whether texts `[n]` differ by more than a zero that stands before a digit; nulls do."""
+    differ: NDArray[np.bool_] = pc.not_equal(texts, others).fill_null(True).to_numpy(zero_copy_only=False)
+    some = pa.array(differ)
+    texts, others = (pc.replace_substring_regex(array.filter(some), _ZERO_BEFORE, r"\1") for array in (texts, others))
+    differ[differ] = pc.not_equal(texts, others).fill_null(True).to_numpy(zero_copy_only=False)
+    return differ
+
+
+def _read_by_python(text: str, written: str) -> int | None:
+    """Seconds since 1970 of a time; None where Python has no such pattern.
+
+    Raises:
+        pyarrow.ArrowInvalid: it is not written as the pattern says.
+    """
+    if (pattern := _python_pattern(written)) is None:
+        return None
+    try:
+        read = datetime.strptime(text, pattern)
+    except ValueError as error:
+        raise pa.ArrowInvalid(str(error)) from None
+    return math.floor((read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp())
 
 
 def _groups(column: pa.Array, values: Values) -> pa.Int64Array:
@@ -226,7 +260,8 @@ def problem(column: Column, field: bytes) -> str | None:
         case Sparse(values=Values.INTEGER | Values.BUCKET) | Dense(log=True) if field:
             if not _INTEGER.fullmatch(field):
                 return ", which is no integer"
-            if len(field.lstrip(b"-0")) > _INT64_DIGITS or not -(1 << 63) <= int(field) < 1 << 63:
+            digits = field.lstrip(b"-0")
+            if len(digits) > _INT64_DIGITS or int(digits or b"0") >= (1 << 63) + (field[:1] == b"-"):
                 return ", which does not fit 64 bits"
         case Dense(log=False) if field:
             if not _NUMBER.fullmatch(field):
@@ -248,12 +283,8 @@ def problem(column: Column, field: bytes) -> str | None:
 def _time_problem(written: str, field: bytes) -> str | None:
     if written in _PER_SECOND:
         return problem(Sparse("", Values.INTEGER), field)
-    pattern = _python_pattern(written)
-    try:  # whether it can be read is all that is asked
-        if pattern is None:
-            pc.strptime(pa.array([field.decode()]), written, "s")
-        else:
-            datetime.strptime(field.decode(), pattern)
+    try:
+        _read_times(pa.array([field.decode()]), written)
     except ValueError:  # pyarrow's, too
         return f", which is not written as {written!r} says"
     return None

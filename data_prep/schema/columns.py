@@ -4,6 +4,7 @@ A field of a class is a key of the schema; `from` is the key of `source`. Each c
 """
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -226,7 +227,7 @@ class TimestampColumn:
     Attributes:
         name: of the column.
         format: how it is written: `seconds` or `milliseconds` since 1970, or a pattern of strptime such as
-            `%Y-%m-%d %H:%M:%S`.
+            `%Y-%m-%d %H:%M:%S`. `%z` reads an offset from UTC; names of zones (`%Z`) are not read.
     """
 
     name: str
@@ -236,6 +237,8 @@ class TimestampColumn:
         written = self.format in ("seconds", "milliseconds") or "%" in self.format
         cure = "use seconds, milliseconds, or a pattern such as %Y-%m-%d %H:%M:%S"
         _require("format", written, (self.format, cure))
+        named = "Z" in re.findall("%(.)", self.format)
+        _require("format", not named, (self.format, "a zone's name does not tell the time; write offsets from UTC, %z"))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
@@ -125,6 +126,47 @@ def test_times_at_the_beginning_of_a_month_and_minute_are_times(beside: bytes, w
     rows, bad = parser_of(TextLayout(columns, ",")).parse_block(text)
     assert rows.column("item").to_pylist()[:2] == ["a", "c"]
     assert [line.index for line in bad] == ([2] if beside == b"x" else [])
+
+
+READ_BY_C_ALONE = [
+    ("04 March 2021", "%d %b %Y"),
+    ("2021-03-04 05:06: 7", "%Y-%m-%d %H:%M:%S"),
+    (" 2021-03-04", "%Y-%m-%d"),
+    ("2021-03-0405:06:07", "%Y-%m-%d %H:%M:%S"),
+    ("21-03-04", "%Y-%m-%d"),
+    ("2021-09-5", "%G-%V-%u"),
+    ("2021 366", "%Y %j"),
+]
+
+
+@pytest.mark.parametrize("beside", [b"1,b", b"x"])
+@pytest.mark.parametrize(("time", "written"), READ_BY_C_ALONE)
+def test_a_time_that_is_written_in_another_way_is_bad_whatever_stands_beside_it(
+    time: str, written: str, beside: bytes
+) -> None:
+    """Of some, C's strptime makes the time that was meant, of others another one."""
+    good = datetime(2021, 3, 4, 5, 6, 7, tzinfo=UTC).strftime(written)
+    columns = (Label("label"), Sparse("item"), Time("time", written))
+    text = b"\n".join([f"1,a,{time}".encode(), beside + (f",{good}".encode() if b"," in beside else b"")])
+    _, bad = parser_of(TextLayout(columns, ",")).parse_block(text)
+    assert bad[0] == BadLine(0, f"time is {time!r}, which is not written as {written!r} says")
+    assert len(bad) == (1 if written != "%G-%V-%u" and b"," in beside else 2)
+
+
+@pytest.mark.parametrize("beside", [b"1,b,2021-03-04T05:06:07Z", b"x"])
+def test_times_with_an_offset_from_utc(beside: bytes) -> None:
+    columns = (Label("label"), Sparse("item"), Time("time", "%Y-%m-%dT%H:%M:%S%z"))
+    text = b"1,a,2021-03-04T05:06:07+0200\n0,c,2021-02-30T05:06:07+0200\n0,c,1969-12-31T22:59:59-0100\n" + beside
+    rows, bad = parser_of(TextLayout(columns, ",")).parse_block(text)
+    assert rows.column("timestamp").to_pylist()[:2] == [1_614_827_167, -1]
+    assert [line.index for line in bad] == ([1] if beside != b"x" else [1, 3])
+
+
+def test_an_integer_may_have_many_zeros_before_it() -> None:
+    columns = (Label("label"), Sparse("item", Values.INTEGER))
+    text = b"1," + b"0" * 5000 + b"7\n0,-9223372036854775808\n0,-9223372036854775809\nx"
+    _, bad = parser_of(TextLayout(columns, ",")).parse_block(text)
+    assert [line.index for line in bad] == [2, 3]
 
 
 @pytest.mark.parametrize("beside", [b"5", b"x"])
