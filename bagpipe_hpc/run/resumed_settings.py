@@ -298,14 +298,11 @@ def _changes(manifest: CheckpointManifest, run: Run, arithmetic: Arithmetic) -> 
         then, now = _both(manifest, run.config, key)
         if then != now:
             yield f"{key}: {shown(then)} -> {shown(now)}{_doubt(key, then, now, run.config.optimizer.dense)}"
-    if shares_out_samples(run.config.policy.name):
+    if effect := _effect_of_segments(run, arithmetic.trainers):
         for key in (*_ends_of_segments(manifest, run.config, run.manifest), "cache.rows"):
             then, now = _both(manifest, run.config, key)
             if then != now:
-                yield (
-                    f"{key}: {shown(then)} -> {shown(now)} (policy.name = {run.config.policy.name!r} shares samples "
-                    "out by it: results differ in the last bits)"
-                )
+                yield f"{key}: {shown(then)} -> {shown(now)} (policy.name = {run.config.policy.name!r} {effect})"
     for old, new in zip(manifest.row_state or (), RowRecord.of(run.config).state, strict=True):
         if old.first != new.first:
             yield (
@@ -324,6 +321,16 @@ def _changes(manifest: CheckpointManifest, run: Run, arithmetic: Arithmetic) -> 
     then, now = manifest.evaluation_data, run.manifest.digest("test")
     if then != now:
         yield f"set of test rows (data.path): {shown(then)} -> {shown(now)} (evaluations do not compare)"
+
+
+def _effect_of_segments(run: Run, trainers: int) -> str:
+    """What a policy lets depend on where segments end and on the size of caches; empty where that is nothing."""
+    name = run.config.policy.name
+    if shares_out_samples(name):
+        return "shares samples out by it: results differ in the last bits"
+    if policy_class(name).adds_rows and run.policy(trainers).whole.most_missing:
+        return "lets trainers miss updates by it: results differ"
+    return ""
 
 
 _ARITHMETIC = {

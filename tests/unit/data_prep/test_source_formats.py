@@ -4,7 +4,7 @@ import csv
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +13,12 @@ import pytest
 import data_prep.input_blocks
 from bagpipe_hpc.errors import ConfigError, DataError
 from bagpipe_hpc.storage.shards.check import verify_shards
-from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
+from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest, save_manifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
 from bagpipe_hpc.storage.shards.vocabulary import read_vocabulary
 from data_prep.formats.layout import Label, Sparse, TextLayout, Values
 from data_prep.formats.source_format import SourceFormat
+from data_prep.preparation_state import PreparationState, load_finished
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
 from tests.extending import Example
@@ -216,6 +217,17 @@ def test_other_settings_of_a_format_are_another_preparation(tmp_path: Path) -> N
     prepare_clicks([source], tmp_path / "out", PrepareSettings(LIKES), silent)
     with pytest.raises(DataError, match=r"format_options = \{'users': 'integer'\} instead of \{'users': 'text'\}"):
         prepare_clicks([source], tmp_path / "out", PrepareSettings(LIKES, ("users=text",)), silent)
+
+
+def test_settings_with_several_values_are_those_that_were_recorded(tmp_path: Path) -> None:
+    (tmp_path / "likes").write_text("1|2|a\n0|3|b\n")
+    manifest = prepare_clicks([str(tmp_path / "likes")], tmp_path / "out", PrepareSettings(LIKES), silent)
+    several = replace(manifest, settings={"format_options": {"names": ["a", "b"]}})
+    save_manifest(tmp_path / "out", several)
+    wanted = PreparationState(several.inputs, {"format_options": {"names": ("a", "b")}}, (), 1)
+    assert load_finished(tmp_path / "out", wanted) == several
+    with pytest.raises(DataError, match=r"\{'names': \['a', 'b'\]\} instead of \{'names': \['a'\]\}"):
+        load_finished(tmp_path / "out", replace(wanted, settings={"format_options": {"names": ("a",)}}))
 
 
 @pytest.mark.parametrize("compression", ["lzf", "none"])

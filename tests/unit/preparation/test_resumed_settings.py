@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 from bagpipe_hpc.config.file import doors, own_keys, setting_types, to_document
-from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.config.schema import Config, PolicyConfig
 from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.planning.policies.fae.settings import FaeSettings
+from bagpipe_hpc.planning.policies.herald.settings import HeraldSettings
+from bagpipe_hpc.planning.policies.het.settings import HetSettings
+from bagpipe_hpc.planning.policies.hotline.settings import HotlineSettings
 from bagpipe_hpc.preparation.resume import find_start
 from bagpipe_hpc.rows.optimizers.contract import StateColumns
 from bagpipe_hpc.run.resumed_settings import (
@@ -361,19 +364,38 @@ def test_checkpoints_that_samples_are_left_out_by_stay(output: Path) -> None:
         find_start(now, SHARDS)
 
 
-@pytest.mark.parametrize("name", ["herald", "hotline"])
+BY_SEGMENTS = {
+    "herald": (HeraldSettings(), "shares samples out by it: results differ in the last bits"),
+    "hotline": (HotlineSettings(), "shares samples out by it: results differ in the last bits"),
+    "het": (HetSettings(staleness=10), "lets trainers miss updates by it: results differ"),
+}
+"""Settings of policies whose results depend on where segments end, and what is said."""
+
+
+@pytest.mark.parametrize("name", BY_SEGMENTS)
 @pytest.mark.parametrize(
     ("key", "value"), [("train.checkpoint_every_steps", 7), ("train.evaluate", False), ("cache.rows", 99)]
 )
-def test_what_samples_are_shared_out_by_is_said(output: Path, name: str, key: str, value: object) -> None:
-    then = changed(settings(output), "policy.name", name)
+def test_what_goes_by_the_ends_of_segments_is_said(output: Path, name: str, key: str, value: object) -> None:
+    own, effect = BY_SEGMENTS[name]
+    then = replace(settings(output), policy=PolicyConfig(name, own))
     data = {"training_data": SHARDS.digest("train"), "evaluation_data": SHARDS.digest("test")}
     write_checkpoint(output / "o", sample_records(TABLES, 5), TABLES, **data, config=to_document(then))
     start = find_start(config_at(then, output / "o"), SHARDS)
     assert start is not None
     assert changes_since(start.manifest, job_of(then), start.manifest.arithmetic) == []
     (change,) = changes_since(start.manifest, job_of(changed(then, key, value)), start.manifest.arithmetic)
-    assert re.match(rf"{key}: .* -> .* \(policy\.name = '{name}' shares samples out by it: results differ", change)
+    assert re.fullmatch(rf"{key}: .* -> .* \(policy\.name = '{name}' {effect}\)", change)
+
+
+def test_nothing_goes_by_the_ends_of_segments_where_no_update_is_missed(output: Path) -> None:
+    then = replace(settings(output), policy=PolicyConfig("het", HetSettings(staleness=0)))
+    data = {"training_data": SHARDS.digest("train"), "evaluation_data": SHARDS.digest("test")}
+    write_checkpoint(output / "o", sample_records(TABLES, 5), TABLES, **data, config=to_document(then))
+    start = find_start(config_at(then, output / "o"), SHARDS)
+    assert start is not None
+    now = changed(then, "train.checkpoint_every_steps", 7)
+    assert changes_since(start.manifest, job_of(now), start.manifest.arithmetic) == []
 
 
 def test_an_end_that_is_no_end_of_a_segment_any_more_is_said_or_refused(output: Path) -> None:

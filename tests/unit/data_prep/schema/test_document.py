@@ -117,6 +117,10 @@ BAD = {
         GOOD + 'at = { kind = "timestamp", format = "YYYY" }\n',
         "columns.at: format = 'YYYY': use seconds, milliseconds, or a pattern",
     ),
+    "a time whose zone has a name": (
+        GOOD + 'at = { kind = "timestamp", format = "%Y-%m-%d %Z" }\n',
+        "columns.at: format = '%Y-%m-%d %Z': a zone's name does not tell the time",
+    ),
 }
 
 

@@ -414,6 +414,21 @@ def test_later_rows_go_by_what_was_taken_from_the_earlier_ones(tmp_path: Path) -
     assert (tmp_path / "out" / "test-00000.h5").read_bytes() == (tmp_path / "like" / "test-00000.h5").read_bytes()
 
 
+def test_rows_like_those_of_a_folder_that_was_made_anew_with_other_numbers_are_not_there_yet(tmp_path: Path) -> None:
+    rows, later = limited_rows(60), PrepareSettings(like=tmp_path / "out")
+    (tmp_path / "clicks").write_bytes(as_csv(rows))
+    prepare_clicks([str(tmp_path / "clicks")], tmp_path / "out", settings(LIMITED, tmp_path), silent)
+    prepare_clicks([str(tmp_path / "clicks")], tmp_path / "like", later, silent)
+    prepare_clicks([str(tmp_path / "clicks")], tmp_path / "like", later, silent)
+    before = load_manifest(tmp_path / "out")
+    document = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    document["settings"]["fitted"]["x"]["mean"] += 1
+    (tmp_path / "out" / "manifest.json").write_text(json.dumps(document))
+    assert load_manifest(tmp_path / "out").vocabularies == before.vocabularies
+    with pytest.raises(DataError, match=r"holds the finished preparation with fitted = \{.* instead of \{.*; choose"):
+        prepare_clicks([str(tmp_path / "clicks")], tmp_path / "like", later, silent)
+
+
 def test_a_manifest_without_what_was_taken_is_refused_for_later_rows(tmp_path: Path) -> None:
     (tmp_path / "clicks").write_bytes(as_csv(limited_rows(60)))
     prepare_clicks([str(tmp_path / "clicks")], tmp_path / "out", settings(LIMITED, tmp_path), silent)
