@@ -18,7 +18,7 @@ from bagpipe_hpc.mpi.waiting import wait_until
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.rows.updated import UpdatedRows
 from bagpipe_hpc.storage.checked_json import FileInfo
-from bagpipe_hpc.storage.checkpoints.best import Best, write_best
+from bagpipe_hpc.storage.checkpoints.best import Best, outdo_best, write_best
 from bagpipe_hpc.storage.checkpoints.folder import CHECKPOINTS_FOLDER, remove_older_checkpoints
 from bagpipe_hpc.storage.checkpoints.manifest import Base, CheckpointManifest
 from bagpipe_hpc.storage.checkpoints.writer import CheckpointWriter, base_of
@@ -127,6 +127,11 @@ class TrainerCheckpoints:
         if self._record:
             self._best = best
             self._name_best()
+
+    def outdo_best(self, best: Best, *, is_saved: bool) -> None:
+        """See that no earlier checkpoint is named the best any more; arguments and errors as for `best.outdo_best`."""
+        if self._record and outdo_best(self._settings.output / CHECKPOINTS_FOLDER, best, is_saved=is_saved):
+            self.mark_best(best)
 
     def _name_best(self) -> None:
         """Name the best checkpoint, if it is not named yet, and complete."""

@@ -71,7 +71,7 @@ class Training:
         """Start the output folder anew, unless the run goes on from one of its checkpoints."""
         if self._found is not None:
             require_untouched(run.config, self._found)
-        start_output(run.config, run.start, evaluates_first=run.evaluates_first)
+        start_output(run.config, run.start, made_again=run.evaluated_first)
 
     def settled(self, run: Run) -> None:
         """Record the choice, so that a reference can follow it."""

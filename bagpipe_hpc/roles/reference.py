@@ -48,7 +48,7 @@ from bagpipe_hpc.step.linear_timing import time_linear_layers
 from bagpipe_hpc.step.ready_batch import BatchInputs, LookUps, added, split_positions
 from bagpipe_hpc.step.slice_reader import GroupReader, NumberReader, SliceReader, SliceSamples
 from bagpipe_hpc.step.slice_step import Loop, Session, SliceStep
-from bagpipe_hpc.storage.checkpoints.best import write_best
+from bagpipe_hpc.storage.checkpoints.best import outdo_best, write_best
 from bagpipe_hpc.storage.checkpoints.folder import CHECKPOINTS_FOLDER, remove_older_checkpoints
 from bagpipe_hpc.storage.checkpoints.writer import CheckpointWriter
 from bagpipe_hpc.telemetry.record import Record
@@ -106,6 +106,7 @@ class Reference:
         self._hearing = Hearing(run, speaks=True)
         self._keep_best = config.train.keep_best
         self._saved = run.steps_done if is_own_checkpoint(config, run.start) else None
+        self._checkpoints = Path(config.train.output) / CHECKPOINTS_FOLDER
         self._policy = run.policy(self._slices)
         self._features = run.model_facts.features
         self._readers = [SliceReader(run, number, self._slices) for number in range(self._slices)]
@@ -157,11 +158,15 @@ class Reference:
                 else:
                     self._evaluate(segment, record)
                 ends = segment.may_end and self._judge.has_lost_patience
-                keeps_best = segment.is_judged and self._keep_best and self._judge.is_best(segment.last_step)
+                is_best = segment.is_judged and self._judge.is_best(segment.last_step)
+                keeps_best = is_best and self._keep_best
                 if segment.checkpoint or ends or keeps_best:
                     self._save(segment, record)
-                if keeps_best:
-                    write_best(Path(self._run.config.train.output) / CHECKPOINTS_FOLDER, best_of(self._judge))
+                if keeps_best or (
+                    is_best
+                    and outdo_best(self._checkpoints, best_of(self._judge), is_saved=segment.last_step == self._saved)
+                ):
+                    write_best(self._checkpoints, best_of(self._judge))
                 if ends:
                     ended_early_at = segment.last_step
                     break

@@ -130,6 +130,8 @@ class Trainer:
                     self._save(step, segment)
                 if keeps_best:
                     self._checkpoints.mark_best(best_of(self._judge))
+                elif is_best:
+                    self._checkpoints.outdo_best(best_of(self._judge), is_saved=step == self._saved)
                 if stopped:
                     break
             self._mover.join()

@@ -1,8 +1,8 @@
 """Evaluations of a checkpoint's own step that a run which goes on from it does not make once more.
 
 A checkpoint knows of the evaluations before its step. Where the run goes on in the same way, the one after that step is
-made again. Where the run is longer now, evaluates at other steps or trains on later rows, none may be due there: then
-that of the run so far stays, if it stands in the output folder.
+made again. Where the run is longer now, evaluates at other steps or trains on later rows, none may be due there, or one
+on fewer test rows: then that of the run so far stays, if it stands in the output folder.
 """
 
 import logging
@@ -12,18 +12,19 @@ from pathlib import Path
 from bagpipe_hpc.evaluation.click_evaluation import Evaluation
 from bagpipe_hpc.run.output_folder import is_own_checkpoint
 from bagpipe_hpc.run.run import Run
-from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME, read_metrics
+from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME, is_made_again, read_metrics
 
 log = logging.getLogger(__name__)
 
 
 def find_kept(run: Run) -> tuple[Evaluation, ...]:
     """What the run's own metrics tell of them, in their order; read before these are cut."""
-    if run.start is None or run.evaluates_first or not is_own_checkpoint(run.config, run.start):
+    if run.start is None or not is_own_checkpoint(run.config, run.start):
         return ()
     path, found = Path(run.config.train.output) / METRICS_NAME, []
     for event in read_metrics(path).events:
-        if event["event"] == "evaluation" and event["step"] == run.steps_done:
+        is_of_step = event["event"] == "evaluation" and event["step"] == run.steps_done
+        if is_of_step and not is_made_again(event, run.evaluated_first):
             own = {field.name: event[field.name] for field in fields(Evaluation) if field.name in event}
             try:
                 found.append(Evaluation(**own))

@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -196,7 +196,7 @@ def hold_output(config: Config, lost: Callable[[str], None]) -> Iterator[None]:
         lock.release()
 
 
-def start_output(config: Config, start: Checkpoint | None, *, evaluates_first: bool = True) -> None:
+def start_output(config: Config, start: Checkpoint | None, *, made_again: Collection[int] = ()) -> None:
     """Make the output folder, and put the resolved configuration there.
 
     Of an earlier run nothing stays, unless this run goes on from one of its checkpoints: then its logs do, and its
@@ -206,7 +206,7 @@ def start_output(config: Config, start: Checkpoint | None, *, evaluates_first: b
     Args:
         config: of the run.
         start: what it goes on from.
-        evaluates_first: whether it evaluates that before it trains, so that what was told of it is told anew.
+        made_again: test rows of the evaluations of that which it makes before it trains; others of its step stay.
 
     Raises:
         ConfigError: the folder cannot be written.
@@ -214,15 +214,15 @@ def start_output(config: Config, start: Checkpoint | None, *, evaluates_first: b
     output = Path(config.train.output)
     try:
         if start is not None and is_own_checkpoint(config, start):
+            forget_best_after(output / CHECKPOINTS_FOLDER, start.manifest.step)  # first: it may refuse the run
             for name in (SUMMARY_NAME, RESOURCES_NAME):
                 (output / name).unlink(missing_ok=True)
             shutil.rmtree(output / STATUS_FOLDER, ignore_errors=True)  # there may be fewer ranks now
-            cut_metrics(output / METRICS_NAME, start.manifest.step, keeps_evaluations=not evaluates_first)
+            cut_metrics(output / METRICS_NAME, start.manifest.step, made_again)
             remove_partial_checkpoints(output)
             for folder in (CHECKPOINTS_FOLDER, SEEN_FOLDER):
                 remove_partial_files(output / folder)
             remove_checkpoints(_left_behind(config, start))
-            forget_best_after(output / CHECKPOINTS_FOLDER, start.manifest.step)
         else:
             remove_checkpoints(find_checkpoints(output))  # manifests first: what is left of a cut removal is none
             for path in _earlier_run(config):

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -148,9 +149,10 @@ class Run:
         return max((segment.last_step for segment in self.schedule), default=self.steps_done)
 
     @property
-    def evaluates_first(self) -> bool:
-        """Whether the run evaluates before it trains: the checkpoint that it goes on from."""
-        return bool(self.schedule) and self.schedule[0].kind is SegmentKind.EVALUATE
+    def evaluated_first(self) -> frozenset[int]:
+        """Test rows of the evaluations that the run makes before it trains: of the checkpoint that it goes on from."""
+        first = takewhile(lambda segment: segment.kind is SegmentKind.EVALUATE, self.schedule)
+        return frozenset(segment.samples for segment in first)
 
     @property
     def steps_done(self) -> int:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,10 +70,18 @@ def _is_step(value: object) -> bool:
     return type(value) is int and 0 <= value < _STEPS
 
 
-def cut_metrics(path: Path, step: int, *, keeps_evaluations: bool = False) -> None:
+def is_made_again(event: dict[str, Any], samples: Collection[int]) -> bool:
+    """Whether an event is an evaluation on one of some numbers of test rows; one that does not say on how many, is."""
+    return event["event"] == "evaluation" and bool(samples) and event.get("samples") in (None, *samples)
+
+
+def cut_metrics(path: Path, step: int, made_again: Collection[int]) -> None:
     """Keep what a run had told when it wrote the checkpoint of a step; it tells the rest once more.
 
-    An evaluation at that step comes after the checkpoint, and is kept if it is not made again.
+    Args:
+        path: of the file.
+        step: of the checkpoint.
+        made_again: test rows of the evaluations at that step that the run makes again; they come after the checkpoint.
     """
     metrics = read_metrics(path)
     if damage := metrics.tell_damage():
@@ -80,7 +89,7 @@ def cut_metrics(path: Path, step: int, *, keeps_evaluations: bool = False) -> No
     kept = [
         event
         for event in metrics.events
-        if event["step"] < step or (event["step"] == step and (keeps_evaluations or event["event"] != "evaluation"))
+        if event["step"] < step or (event["step"] == step and not is_made_again(event, made_again))
     ]
     with atomic_write(path) as partial:
         partial.write_text("".join(json.dumps(event) + "\n" for event in kept), encoding="utf-8")

@@ -83,3 +83,38 @@ def test_the_last_evaluation_of_a_run_that_is_made_longer_stays(
     assert (named.step, named.value) == (summary(output)["best"]["step"], summary(output)["best"]["value"])
     assert (named.step, named.value) == (best, least)
     assert checkpoints(output) == [8, 21]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_the_best_is_not_an_earlier_one_where_a_longer_run_keeps_none(
+    ranks: int, config_path: Path, run_ranks: RunRanks, tmp_path: Path
+) -> None:
+    """`--best` would score it. The first run ends with its best; the longer one has a better at its end, or before."""
+    output = tmp_path / "run"
+    more = ("train.best_by=log_loss", *EVERY[:2])
+    first = overrides("rowwise_adagrad", output, *more, "train.max_steps=8", "train.keep_best=true")
+    train(run_ranks, ranks, config_path, [first], tmp_path)
+    named = read_best(output / "checkpoints")
+    assert named is not None
+    longer = overrides("rowwise_adagrad", output, *more, "train.max_steps=21", "train.resume=auto")
+    train(run_ranks, ranks, config_path, [longer], tmp_path)
+    best, now = summary(output)["best"], read_best(output / "checkpoints")
+    assert best["step"] > named.step
+    assert (now.step if now else None) == (best["step"] if best["step"] in checkpoints(output) else None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_an_evaluation_on_more_rows_stays_beside_one_that_a_longer_run_makes_at_its_step(
+    ranks: int, config_path: Path, run_ranks: RunRanks, tmp_path: Path
+) -> None:
+    output = tmp_path / "run"
+    more = ("train.evaluate_every_steps=4", "train.evaluate_samples=50", "roles.servers=1")
+    train(run_ranks, ranks, config_path, [overrides("sgd", output, *more, "train.max_steps=4")], tmp_path)
+    (at_end,) = (one for one in summary(output)["evaluations"] if one["samples"] == 202)
+    longer = overrides("sgd", output, *more, "train.max_steps=8", "train.resume=auto")
+    train(run_ranks, ranks, config_path, [longer], tmp_path)
+    found = summary(output)["evaluations"]
+    assert at_end in found
+    assert [(one["step"], one["samples"]) for one in found] == [(4, 202), (4, 50), (8, 202)]

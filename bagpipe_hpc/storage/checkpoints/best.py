@@ -1,6 +1,7 @@
 """Which checkpoint of a run is the best one: a small file in the folder of its checkpoints, replaced as a whole."""
 
 import json
+import logging
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -8,6 +9,8 @@ from bagpipe_hpc.errors import CheckpointError, FileError, read_small
 from bagpipe_hpc.storage.atomic_write import atomic_write
 from bagpipe_hpc.storage.checked_json import Count, read_json
 from bagpipe_hpc.storage.output_errors import reason
+
+log = logging.getLogger(__name__)
 
 BEST_NAME = "best.json"
 _MOST_BYTES = 1 << 16
@@ -59,6 +62,40 @@ def write_best(checkpoints: Path, best: Best) -> None:
             partial.write_text(json.dumps(asdict(best), allow_nan=False) + "\n", encoding="utf-8")
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be written ({reason(error)}); check the free space") from error
+
+
+def outdo_best(checkpoints: Path, best: Best, *, is_saved: bool) -> bool:
+    """A better evaluation came in a run that keeps no checkpoint for it (`train.keep_best`).
+
+    Where one is named, another run had kept it. Then that of the better evaluation takes its place, if there is one;
+    else none is the best.
+
+    Args:
+        checkpoints: the folder of the run's checkpoints.
+        best: the better one.
+        is_saved: whether its step has a checkpoint, complete or in writing.
+
+    Returns:
+        Whether `best` is to be named once its checkpoint is complete.
+
+    Raises:
+        CheckpointError: the file is malformed or cannot be removed.
+    """
+    if (named := read_best(checkpoints)) is None:
+        return False
+    if is_saved:
+        return True
+    try:
+        (checkpoints / BEST_NAME).unlink()
+    except OSError as error:
+        raise CheckpointError(f"{checkpoints / BEST_NAME}: cannot be removed ({reason(error)})") from error
+    log.warning(
+        "the evaluation after step %d is better than that of step %d, whose checkpoint was named the best, and has no "
+        "checkpoint (train.keep_best=false): none is named the best any more",
+        best.step,
+        named.step,
+    )
+    return False
 
 
 def forget_best_after(checkpoints: Path, step: int) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,12 +23,17 @@ def run_of(output: Path, *records: dict[str, Any]) -> Any:
     (output / METRICS_NAME).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     start = SimpleNamespace(directory=output / "checkpoints" / f"step-{STEP}")
     config = SimpleNamespace(train=SimpleNamespace(output=str(output)))
-    return SimpleNamespace(start=start, evaluates_first=False, config=config, steps_done=STEP)
+    return SimpleNamespace(start=start, evaluated_first={FOUND.samples // 2}, config=config, steps_done=STEP)
 
 
 def test_those_of_its_step_are_kept(tmp_path: Path) -> None:
     others = {"step": STEP - 1}, {"event": "progress"}
     assert find_kept(run_of(tmp_path, *(asdict(FOUND) | other for other in others), asdict(FOUND))) == (FOUND,)
+
+
+def test_one_on_as_many_rows_as_one_that_is_made_again_is_left_out(tmp_path: Path) -> None:
+    fewer = replace(FOUND, samples=FOUND.samples // 2)
+    assert find_kept(run_of(tmp_path, asdict(fewer), asdict(FOUND))) == (FOUND,)
 
 
 def test_one_that_lacks_what_has_a_default_is_kept(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.config.schema import Config, TrainConfig
-from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.errors import CheckpointError, ConfigError
 from bagpipe_hpc.preparation.training import Training
 from bagpipe_hpc.run.output_folder import (
     CONFIG_NAME,
@@ -24,9 +24,9 @@ from bagpipe_hpc.run.output_folder import (
     start_output,
 )
 from bagpipe_hpc.run.stop_request import STOP_NAME, request_stop
-from bagpipe_hpc.storage.checkpoints.best import Best, read_best, write_best
+from bagpipe_hpc.storage.checkpoints.best import BEST_NAME, Best, read_best, write_best
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
-from bagpipe_hpc.storage.checkpoints.folder import find_checkpoints
+from bagpipe_hpc.storage.checkpoints.folder import CHECKPOINTS_FOLDER, find_checkpoints
 from bagpipe_hpc.storage.policy_memory import memory_path, save_memory
 from bagpipe_hpc.storage.run_lock import LOCK_NAME
 from tests.unit.checkpoint_samples import sample_records, write_checkpoint
@@ -116,11 +116,24 @@ def test_a_resumed_run_keeps_its_checkpoints_logs_and_metrics_so_far(tmp_path: P
     config = in_output(tmp_path, resume=str(tmp_path / "checkpoints" / "step-00000100"))
     start = load_checkpoint(Path(config.train.resume))
     check_output(config, start)
-    start_output(config, start)
+    start_output(config, start, made_again=(40,))
     assert {path.name for path in tmp_path.iterdir()} == {"checkpoints", "metrics.jsonl", LOGS_NAME, CONFIG_NAME}
     assert (tmp_path / "metrics.jsonl").read_text(encoding="utf-8") == "".join(lines[:3])
     assert (tmp_path / LOGS_NAME / "oracle-0.log").read_text(encoding="utf-8") == "earlier"
     assert len(list((tmp_path / "checkpoints").iterdir())) == 2
+
+
+def test_a_run_that_cannot_read_which_checkpoint_is_the_best_destroys_nothing(tmp_path: Path) -> None:
+    steps = [write_checkpoint(tmp_path, sample_records((5, 3), 3), (5, 3), step=step) for step in (100, 200)]
+    (tmp_path / CHECKPOINTS_FOLDER / BEST_NAME).write_text("{", encoding="utf-8")
+    (tmp_path / "summary.json").write_text("{}", encoding="utf-8")
+    (tmp_path / "metrics.jsonl").write_text('{"event": "progress", "step": 150}\n', encoding="utf-8")
+    config, start = in_output(tmp_path, resume=str(steps[0]), overwrite=True), load_checkpoint(steps[0])
+    with pytest.raises(CheckpointError, match=r"best\.json: is no JSON.*remove the file"):
+        start_output(config, start)
+    assert find_checkpoints(tmp_path) == steps
+    assert (tmp_path / "summary.json").exists()
+    assert (tmp_path / "metrics.jsonl").read_text(encoding="utf-8")
 
 
 def test_checkpoints_that_a_run_goes_back_behind_are_not_kept_in_silence(tmp_path: Path) -> None:
@@ -147,7 +160,7 @@ def test_what_another_run_has_written_meanwhile_is_left_alone(tmp_path: Path) ->
     told = "another run has written there while this one was being prepared; start it again"
     with pytest.raises(ConfigError, match=told):
         require_untouched(config, found)
-    run: Any = SimpleNamespace(config=config, start=None, evaluates_first=False)
+    run: Any = SimpleNamespace(config=config, start=None, evaluated_first=())
     with pytest.raises(ConfigError, match=told):
         training.start(run)
     assert find_checkpoints(tmp_path) == [step]

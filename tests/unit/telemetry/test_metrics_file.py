@@ -7,7 +7,8 @@ import pytest
 
 from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME, cut_metrics, read_metrics
 
-SOUND = [{"event": "progress", "step": 10}, {"event": "evaluation", "step": 10}, {"event": "progress", "step": 20}]
+SOUND = [{"event": "progress", "step": 10}, {"event": "evaluation", "step": 10, "samples": 40}]
+SOUND.append({"event": "progress", "step": 20})
 
 
 def write(folder: Path, *lines: str, end: str = "\n") -> Path:
@@ -53,12 +54,22 @@ def test_a_run_that_goes_on_keeps_what_came_before_and_says_what_it_cannot_read(
 ) -> None:
     """An evaluation at the checkpoint's step comes after it."""
     path = write(tmp_path, *map(json.dumps, SOUND[:1]), "{", *map(json.dumps, SOUND[1:]))
-    cut_metrics(path, 10)
+    cut_metrics(path, 10, made_again={40})
     assert read_metrics(path) == (SOUND[:1], [])
     assert caplog.messages == [f"{path}: line 2: no event of a run, left out"]
 
 
+def test_an_evaluation_that_does_not_say_of_how_many_rows_is_not_kept_beside_one_that_is_made_again(
+    tmp_path: Path,
+) -> None:
+    older = [SOUND[0], {"event": "evaluation", "step": 10}]
+    for made_again, kept in (({50}, older[:1]), ((), older)):
+        path = write(tmp_path, *map(json.dumps, older))
+        cut_metrics(path, 10, made_again=made_again)
+        assert read_metrics(path).events == kept
+
+
 def test_an_evaluation_that_is_not_made_again_is_kept(tmp_path: Path) -> None:
     path = write(tmp_path, *map(json.dumps, SOUND))
-    cut_metrics(path, 10, keeps_evaluations=True)
+    cut_metrics(path, 10, made_again={50})
     assert read_metrics(path).events == SOUND[:2]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bagpipe_hpc.errors import CheckpointError
-from bagpipe_hpc.storage.checkpoints.best import BEST_NAME, Best, forget_best_after, read_best, write_best
+from bagpipe_hpc.storage.checkpoints.best import BEST_NAME, Best, forget_best_after, outdo_best, read_best, write_best
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.checkpoints.folder import CHECKPOINTS_FOLDER, find_checkpoints, remove_older_checkpoints
 from tests.unit.checkpoint_samples import sample_records, write_checkpoint
@@ -62,3 +62,22 @@ def test_a_run_that_goes_on_from_before_the_best_forgets_it(step: int, stays: bo
     write_best(tmp_path, BEST)
     forget_best_after(tmp_path, step)
     assert (read_best(tmp_path) is not None) == stays
+
+
+BETTER = Best(step=30, measure="auc", value=0.8, samples=100)
+
+
+def test_a_better_one_that_is_saved_is_to_be_named_where_one_is_named(tmp_path: Path) -> None:
+    assert not outdo_best(tmp_path, BETTER, is_saved=True)
+    write_best(tmp_path, BEST)
+    assert outdo_best(tmp_path, BETTER, is_saved=True)
+    assert read_best(tmp_path) == BEST, "the better one may not be complete yet"
+
+
+def test_where_the_better_one_is_not_saved_none_is_the_best(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert not outdo_best(tmp_path, BETTER, is_saved=False)
+    assert not caplog.text
+    write_best(tmp_path, BEST)
+    assert not outdo_best(tmp_path, BETTER, is_saved=False)
+    assert read_best(tmp_path) is None
+    assert "after step 30 is better than that of step 20, whose checkpoint was named the best" in caplog.text
