@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from data_prep.formats.delimited import BadLine, RowsOf
 from data_prep.formats.fields import problem, read_fields, shown, text_type, value_type
-from data_prep.formats.layout import Column, Dense, Label, Sparse, SparseList, Time, Values, Weight
+from data_prep.formats.layout import Column, Dense, Group, Label, Sparse, SparseList, Time, Values, Weight
 
 _TYPE_ERRORS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
 
@@ -168,6 +168,8 @@ def read_column(column: pa.Array, kind: Column, missing: pa.StringArray) -> pa.A
             return _whole(column)
         case Sparse(values=values):
             return _values(column, values)
+        case Group(values=values):
+            return read_fields(_values(column, values), kind)
     raise TypeError(f"{kind} is not read")
 
 
@@ -204,6 +206,8 @@ def _whole(column: pa.Array) -> pa.Int64Array:
 
 def _values(column: pa.Array, values: Values) -> pa.Array:
     """The values of a column of numbers."""
+    if values is Values.TEXT and pa.types.is_integer(column.type):
+        return column.cast(pa.string())  # those beyond 64 bits with a sign, too
     whole = _whole(column)
     if values is Values.HEX:
         return whole.cast(pa.uint32())

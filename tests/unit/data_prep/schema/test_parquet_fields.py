@@ -1,0 +1,94 @@
+"""Columns of a Parquet file give what the same rows give as text, whatever their types."""
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pa_parquet
+import pytest
+
+from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.storage.shards.vocabulary import read_vocabulary
+from data_prep.prepare import prepare_clicks
+from data_prep.prepare_settings import PrepareSettings
+from data_prep.schema.document import load_schema, to_document
+
+SCHEMA = """
+[file]
+missing = {missing}
+[columns]
+click = {{ kind = "label" }}
+item = {{ kind = "categorical" }}
+{columns}
+"""
+
+
+def silent(_: str) -> None:
+    """Progress that nobody reads."""
+
+
+def prepared(folder: Path, source: Path, columns: str, missing: str = "[]", **others: Any) -> dict[str, Any]:
+    """All that the shard and the vocabularies of a file hold."""
+    (folder / "schema.toml").write_text(SCHEMA.format(missing=missing, columns=columns))
+    schema = to_document(load_schema(str(folder / "schema.toml")))
+    output = folder / f"of {source.name}"
+    settings = PrepareSettings("schema", schema=schema, min_count=1, test_fraction=0, **others)
+    manifest = prepare_clicks([str(source)], output, settings, silent)
+    found: dict[str, Any] = {"skipped": manifest.skipped_rows}
+    with h5py.File(output / "train-00000.h5") as shard:
+        found |= {name: shard[name][:].tolist() for name in shard if isinstance(shard[name], h5py.Dataset)}
+    return found | {
+        f"values of {table.name}": read_vocabulary(output, manifest, table.name).tolist() for table in manifest.tables
+    }
+
+
+def both(folder: Path, rows: dict[str, Any], columns: str, missing: str = "[]") -> tuple[dict[str, Any], ...]:
+    """What rows give as text and as Parquet; a label and a category are put beside them."""
+    count = len(next(iter(rows.values())))
+    table = pa.table({"click": [row % 2 for row in range(count)], "item": ["x"] * count, **rows})
+    pa_csv.write_csv(table, folder / "rows.csv")
+    pa_parquet.write_table(table, folder / "rows.parquet")
+    return tuple(prepared(folder, folder / name, columns, missing) for name in ("rows.csv", "rows.parquet"))
+
+
+@pytest.mark.parametrize("values", ["integer", "text"])
+@pytest.mark.parametrize("found", [pa.int64(), pa.uint8(), pa.float64(), pa.decimal128(5, 0), pa.string()])
+def test_groups_are_those_of_the_same_rows_as_text(tmp_path: Path, values: str, found: pa.DataType) -> None:
+    groups = pa.array([7, 0, 7, 200]).cast(pa.decimal128(20, 0)).cast(found)
+    text, parquet = both(tmp_path, {"user": groups}, f'user = {{ kind = "group", values = "{values}" }}')
+    assert text == parquet
+    assert values == "text" or parquet["group"] == [7, 0, 7, 200]
+
+
+def test_texts_of_integers_may_be_beyond_64_bits_with_a_sign(tmp_path: Path) -> None:
+    rows = {"user": pa.array([2**64 - 1, 0], pa.uint64()), "ad": pa.array([2**63, 1], pa.uint64())}
+    text, parquet = both(tmp_path, rows, 'user = { kind = "group", values = "text" }\nad = { kind = "categorical" }')
+    assert text == parquet
+
+
+BAD = {
+    "no group": (
+        {"user": pa.array([7, None])},
+        'user = { kind = "group" }',
+        "user is '' instead of a group",
+    ),
+    "a group that is no integer": (
+        {"user": pa.array([7, 7.5])},
+        'user = { kind = "group" }',
+        "user is '7.5', which is no integer",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_bad_row_is_named_and_may_be_left_out(tmp_path: Path, what: str) -> None:
+    """The second row is bad."""
+    rows, columns, problem = BAD[what]
+    pa_parquet.write_table(pa.table({"click": [1, 0], "item": ["x", "x"]} | rows), tmp_path / "rows")
+    with pytest.raises(DataError, match=f"/rows:2: {problem}; correct the row"):
+        prepared(tmp_path, tmp_path / "rows", columns)
+    found = prepared(tmp_path, tmp_path / "rows", columns, skip_bad_rows=1)
+    assert found["skipped"] == (f"{tmp_path}/rows:2: {problem}",)
+    assert found["label"] == [1]
