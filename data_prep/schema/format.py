@@ -79,7 +79,8 @@ class SchemaFormat(SourceFormat):
             for field in used:
                 if problem := unreadable(field, types[field.name]):
                     raise DataError(
-                        f"{source}: column {field.name} {problem}; correct columns.{field.name} of the schema"
+                        f"{source}: column {field.name} {problem}; correct columns.{field.name} of the schema, or the "
+                        "file"
                     )
             return ColumnInput(
                 tuple(field.name for field in used), ParquetFields(used, rules.missing, rows.rows_of).parse

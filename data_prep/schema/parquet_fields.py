@@ -14,6 +14,8 @@ from data_prep.formats.delimited import BadLine, RowsOf
 from data_prep.formats.fields import problem, read_fields, shown, text_type, value_type
 from data_prep.formats.layout import Column, Dense, Group, Label, Sparse, SparseList, Time, Values, Weight
 
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+"""Units of timestamps."""
 _TYPE_ERRORS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
 
 
@@ -97,8 +99,8 @@ def unreadable(kind: Column, found: pa.DataType) -> str | None:
         case SparseList():
             fits, wanted = words, "lists, or text with a separator"
         case Time():
-            fits = numbers or words or pa.types.is_temporal(found)
-            wanted = "times, integers or text"
+            fits = numbers or words or pa.types.is_timestamp(found) or pa.types.is_date(found)
+            wanted = "timestamps, dates, integers or text"
         case Label() | Dense() | Weight():
             fits = numbers or words or pa.types.is_boolean(found)
             wanted = "numbers, booleans or text"
@@ -215,10 +217,13 @@ def _values(column: pa.Array, values: Values) -> pa.Array:
 
 
 def _times(column: pa.Array, written: str) -> pa.Int64Array:
-    """Seconds since 1970."""
+    """Seconds since 1970, those of fractions rounded down."""
     if pa.types.is_temporal(column.type):
-        seconds = pc.floor_temporal(column.cast(pa.timestamp("us")), unit="second")
-        return seconds.cast(pa.timestamp("s")).cast(pa.int64())
+        if column.null_count:
+            raise pa.ArrowInvalid("a time is missing")
+        if pa.types.is_date(column.type):
+            column = column.cast(pa.timestamp("ms"))
+        return pa.array(column.cast(pa.int64()).to_numpy() // _PER_SECOND[column.type.unit])
     return read_fields(_whole(column).cast(pa.string()).cast(pa.binary()), Time("", written))
 
 

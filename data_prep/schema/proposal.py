@@ -6,8 +6,8 @@ Shapes: `n` rows of the sample.
 import csv
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from bagpipe_hpc.config.doors import SettingError
 from bagpipe_hpc.config.values import toml_value
 from bagpipe_hpc.errors import DataError
 from data_prep.formats.fields import problem
-from data_prep.formats.layout import Column, Dense, Sparse, Time, Values
+from data_prep.formats.layout import Column, Dense, Sparse, SparseList, Time, Values
 from data_prep.input_files import find_sources
 from data_prep.parquet_blocks import column_types, is_parquet, read_rows
 from data_prep.schema.columns import (
@@ -32,7 +32,7 @@ from data_prep.schema.columns import (
 )
 from data_prep.schema.document import FileRules, Schema, column_toml, is_table_name
 from data_prep.schema.list_texts import find_list
-from data_prep.schema.parquet_fields import has_weights
+from data_prep.schema.parquet_fields import has_weights, unreadable
 from data_prep.text_blocks import BYTE_ORDER_MARK, first_bytes
 
 SAMPLE_BYTES = 4 << 20
@@ -76,6 +76,7 @@ class _Sample:
         is_text: whether the file is text.
         lists: names of the columns that hold lists.
         weighted: of these, the ones whose values have weights.
+        unread: names of the columns that can be of no kind, and why.
     """
 
     rules: FileRules
@@ -84,6 +85,7 @@ class _Sample:
     is_text: bool
     lists: frozenset[str] = frozenset()
     weighted: frozenset[str] = frozenset()
+    unread: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -228,24 +230,41 @@ def _parquet_sample(source: Path) -> _Sample:
     if block is None:
         raise DataError(f"{source}: holds no row; name a file with rows")
     lists = frozenset(name for name, found in types.items() if _is_list(found))
-    kept = [name for name, found in types.items() if not pa.types.is_nested(found) or name in lists]
+    unread = {name: why for name, found in types.items() if (why := _unread(block.columns.column(name), found))}
     columns = tuple(
-        tuple(_written(value) if name in kept else None for value in block.columns.column(name).to_pylist())
-        for name in types
+        (None,) * len(block.columns) if name in unread else _texts(block.columns.column(name)) for name in types
     )
     values = {value for column in columns for value in column}
     missing = tuple(word for word in _MISSING if word in values)
     columns = tuple(tuple(None if value in (*missing, "") else value for value in column) for column in columns)
     weighted = frozenset(name for name in lists if has_weights(types[name]))
     rules = FileRules(missing=missing)
-    return _Sample(rules, tuple(types), columns, is_text=False, lists=lists, weighted=weighted)
+    return _Sample(rules, tuple(types), columns, is_text=False, lists=lists, weighted=weighted, unread=unread)
 
 
 def _is_list(found: pa.DataType) -> bool:
     """Whether a type is of lists of values, or of values with weights."""
     if not (pa.types.is_list(found) or pa.types.is_large_list(found) or pa.types.is_fixed_size_list(found)):
         return False
-    return not pa.types.is_nested(found.value_type) or has_weights(found)
+    return unreadable(SparseList("", weights=":" if has_weights(found) else None), found) is None
+
+
+def _unread(column: pa.Array, found: pa.DataType) -> str | None:
+    """Why a column can be of no kind; None where it may be of one."""
+    if _is_list(found) or unreadable(Sparse(""), found) is None or unreadable(Dense(""), found) is None:
+        return None
+    if unreadable(Time(""), found):
+        return "of a type that no kind of column has"
+    return "times, some of which are missing; a timestamp has none" if column.null_count else None
+
+
+def _texts(column: pa.Array) -> tuple[str | None, ...]:
+    """The fields of a column as text; times up to their seconds, which Python's own could not hold all."""
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("s"), safe=False)
+    if pa.types.is_temporal(column.type):
+        column = column.cast(pa.string())
+    return tuple(map(_written, column.to_pylist()))
 
 
 def _written(value: object) -> str | None:
@@ -273,7 +292,7 @@ def _guess(sample: _Sample, number: int) -> _Guess:
     share = 1 - len(present) / max(1, len(fields))
     told = f"{len(distinct)} values in {len(fields)} rows" + (f", {share:.0%} missing" if share else "")
     if not distinct:
-        return _Guess(UnusedColumn(name=name), "all of it is missing here")
+        return _Guess(UnusedColumn(name=name), sample.unread.get(name, "all of it is missing here"))
     if name in sample.lists:
         items = [item for value in present for item in value.split("|") if item]
         return _list_guess(name, items, "|", told, weights=":" if name in sample.weighted else None)

@@ -1,5 +1,6 @@
 """Columns of a Parquet file give what the same rows give as text, whatever their types."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,16 @@ BAD = {
         'user = { kind = "group" }',
         "user is '' instead of a group",
     ),
+    "no time": (
+        {"when": pa.array([7, None], pa.timestamp("ns"))},
+        'when = { kind = "timestamp" }',
+        "when is '' instead of a time",
+    ),
+    "no day": (
+        {"when": pa.array([7, None], pa.date32())},
+        'when = { kind = "timestamp", format = "%Y-%m-%d" }',
+        "when is '' instead of a time",
+    ),
     "a group that is no integer": (
         {"user": pa.array([7, 7.5])},
         'user = { kind = "group" }',
@@ -92,3 +103,33 @@ def test_a_bad_row_is_named_and_may_be_left_out(tmp_path: Path, what: str) -> No
     found = prepared(tmp_path, tmp_path / "rows", columns, skip_bad_rows=1)
     assert found["skipped"] == (f"{tmp_path}/rows:2: {problem}",)
     assert found["label"] == [1]
+
+
+@pytest.mark.parametrize("zone", [None, "America/New_York"])
+@pytest.mark.parametrize(("unit", "a_second"), [("s", 1), ("ms", 10**3), ("us", 10**6), ("ns", 10**9)])
+def test_timestamps_of_all_units_are_seconds_rounded_down(
+    tmp_path: Path, unit: str, a_second: int, zone: str | None
+) -> None:
+    seconds = [-3, 0, 1_700_000_000]
+    ticks = [second * a_second + (a_second - 1) for second in seconds]
+    times = pa.array(ticks, pa.int64()).cast(pa.timestamp(unit, zone))
+    table = pa.table({"click": [0, 1, 0], "item": ["x"] * 3, "when": times})
+    pa_parquet.write_table(table, tmp_path / "rows")
+    assert prepared(tmp_path, tmp_path / "rows", 'when = { kind = "timestamp" }')["timestamp"] == seconds
+
+
+@pytest.mark.parametrize("found", [pa.date32(), pa.date64()])
+def test_dates_are_those_of_the_same_rows_as_text(tmp_path: Path, found: pa.DataType) -> None:
+    days = pa.array([-400, 0, 20_000], pa.int32()).cast(pa.date32()).cast(found)
+    text, parquet = both(tmp_path, {"when": days}, 'when = { kind = "timestamp", format = "%Y-%m-%d" }')
+    assert text == parquet
+    assert parquet["timestamp"] == [-400 * 86_400, 0, 20_000 * 86_400]
+
+
+@pytest.mark.parametrize("found", [pa.time32("ms"), pa.time64("ns"), pa.duration("ms")])
+def test_times_without_a_day_are_refused_before_rows_are_read(tmp_path: Path, found: pa.DataType) -> None:
+    table = pa.table({"click": [0, 1], "item": ["x", "y"], "when": pa.array([1, 2], found)})
+    pa_parquet.write_table(table, tmp_path / "rows")
+    problem = f"/rows: column when holds {found} instead of timestamps, dates, integers or text; correct columns.when"
+    with pytest.raises(DataError, match=re.escape(problem)):
+        prepared(tmp_path, tmp_path / "rows", 'when = { kind = "timestamp" }')

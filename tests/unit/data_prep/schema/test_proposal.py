@@ -167,3 +167,22 @@ def test_lists_with_weights_in_parquet_are_proposed_with_them(tmp_path: Path) ->
     pa_parquet.write_table(table, tmp_path / "clicks")
     columns = {column.name: column for column in proposed(tmp_path / "clicks").columns}
     assert (columns["tags"].weights, columns["plain"].weights) == (":", None)
+
+
+def test_times_of_every_type_in_parquet_are_looked_at(tmp_path: Path) -> None:
+    """Python's own times would hold neither nanoseconds nor all days."""
+    columns = {
+        "click": [0, 1, 0],
+        "item": ["u", "v", "u"],
+        "when": pa.array([1_700_000_000_000_000_001, 1, -1], pa.timestamp("ns", "America/New_York")),
+        "left": pa.array([1, None, 2], pa.timestamp("ns")),
+        "clock": pa.array([1, 2, 3], pa.time64("ns")),
+        "spent": pa.array([1, 2, 3], pa.duration("ns")),
+        "visits": pa.array([[1], [], [2]], pa.list_(pa.timestamp("ns"))),
+    }
+    pa_parquet.write_table(pa.table(columns), tmp_path / "clicks")
+    found = kinds(proposed(tmp_path / "clicks"))
+    assert (found["when"], {found[name] for name in ("left", "clock", "spent", "visits")}) == ("timestamp", {"unused"})
+    days = pa.array([20_000, 3_000_000, -1_000_000], pa.date32())
+    pa_parquet.write_table(pa.table({"click": [0, 1, 0], "item": ["u", "v", "u"], "day": days}), tmp_path / "days")
+    assert "day = " in propose_schema(str(tmp_path / "days"))
