@@ -148,7 +148,7 @@ def _times(column: pa.BinaryArray, written: str) -> pa.Int64Array:
         raise pa.ArrowInvalid("a time is missing")
     if written in _PER_SECOND:
         integers = column if pa.types.is_integer(column.type) else _cast(column, _INTEGER, pa.int64())
-        return integers if written == "seconds" else pc.divide(integers, _PER_SECOND[written])
+        return pa.array(integers.to_numpy() // _PER_SECOND[written])  # rounded down, before 1970, too
     distinct = column.cast(pa.string()).dictionary_encode()  # rows of one time stand together, mostly
     return _read_times(distinct.dictionary, written).take(distinct.indices)
 

@@ -133,3 +133,17 @@ def test_times_without_a_day_are_refused_before_rows_are_read(tmp_path: Path, fo
     problem = f"/rows: column when holds {found} instead of timestamps, dates, integers or text; correct columns.when"
     with pytest.raises(DataError, match=re.escape(problem)):
         prepared(tmp_path, tmp_path / "rows", 'when = { kind = "timestamp" }')
+
+
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+def test_milliseconds_are_seconds_rounded_down_however_they_are_written(tmp_path: Path, backend: str) -> None:
+    ticks = [-1500, -1000, -1, 0, 999, 1000, 1_700_000_000_123]
+    rows = {"click": [0, 1, 0, 1, 0, 1, 1], "item": ["x"] * 7}
+    pa_csv.write_csv(pa.table(rows | {"when": ticks}), tmp_path / "csv")
+    kinds = (pa.int64(), pa.float64(), pa.string(), pa.timestamp("ms"))
+    for number, kind in enumerate(kinds):
+        pa_parquet.write_table(pa.table(rows | {"when": pa.array(ticks).cast(kind)}), tmp_path / f"parquet {number}")
+    columns = 'when = { kind = "timestamp", format = "milliseconds" }'
+    names = ["csv", *(f"parquet {number}" for number in range(len(kinds)))]
+    found = [prepared(tmp_path, tmp_path / name, columns, backend=backend)["timestamp"] for name in names]
+    assert found == [[-2, -1, -1, 0, 0, 1, 1_700_000_000]] * 5
