@@ -48,7 +48,8 @@ class FileRules:
         header: whether the first line of each file names its columns. Then these may stand in any order, and there may
             be more of them than the schema has; otherwise fields are those of the schema, in its order.
         quoted: whether a field may stand in double quotes.
-        missing: texts that mean that a value is missing, besides an empty field.
+        missing: texts that mean that a value is missing, besides an empty field; in Parquet they mean equal
+            numbers, too.
     """
 
     separator: str = ","

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from data_prep.formats.delimited import BadLine, RowsOf
 from data_prep.formats.fields import problem, read_fields, shown, text_type, value_type
 from data_prep.formats.layout import Column, Dense, Group, Label, Sparse, SparseList, Time, Values, Weight
+from data_prep.schema.missing_values import without_missing
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 """Units of timestamps."""
@@ -30,7 +31,7 @@ class ParquetFields:
 
     def __init__(self, kinds: Sequence[Column], missing: Sequence[str], rows_of: RowsOf) -> None:
         self._kinds = kinds
-        self._missing = pa.array(["", *missing], pa.string())
+        self._missing = missing
         self._rows_of = rows_of
 
     def parse(self, block: pa.RecordBatch) -> tuple[pa.RecordBatch, list[BadLine]]:
@@ -68,9 +69,19 @@ class ParquetFields:
             except _TYPE_ERRORS as error:
                 value = row.column(kind.name)[0].as_py()
                 field = _written(value)
-                found = _item_problem(kind, value) if isinstance(value, list) else problem(kind, field)
+                if isinstance(value, list):
+                    found = _item_problem(kind, value)
+                else:
+                    found = problem(kind, b"" if self._is_missing(row.column(kind.name)) else field)
                 return f"{kind.name} is {shown(field)}{found or f', which cannot be read: {error}'}"
         return "it cannot be read"
+
+    def _is_missing(self, value: pa.Array) -> bool:
+        """Whether a value `[1]` is missing."""
+        try:
+            return bool(_present(value, self._missing).null_count)
+        except _TYPE_ERRORS:  # it is no text
+            return False
 
 
 def _item_problem(kind: Column, items: Sequence[Any]) -> str | None:
@@ -133,27 +144,21 @@ def _unreadable_items(kind: SparseList, found: pa.ListType) -> str | None:
     return f"holds {found} instead of lists of integers or text with numbers as weights" if any(parts) else None
 
 
-def read_column(column: pa.Array, kind: Column, missing: pa.StringArray) -> pa.Array:
+def read_column(column: pa.Array, kind: Column, missing: Sequence[str]) -> pa.Array:
     """The fields `[n]` of a column, as `fields.read_fields` gives them of text.
 
-    Numbers may be of any type that holds them without loss; NaN is a missing number, as writers without missing
-    numbers have it. Booleans are 0 and 1. A list that is missing is empty.
+    Numbers may be of any type that holds them without loss. Booleans are 0 and 1. A list that is missing is empty.
 
     Args:
         column: of a type that is not `unreadable`.
         kind: what it holds.
-        missing: texts that mean that a value is missing.
+        missing: texts that mean that a value is missing, as `without_missing` has it.
 
     Raises:
         pyarrow.ArrowInvalid: a field is not what it should be.
     """
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    if pa.types.is_boolean(column.type):
-        column = column.cast(pa.uint8())
-    if _is_text(column.type):
-        column = column.cast(pa.string())
-        column = pc.if_else(pc.is_in(column, missing), pa.scalar(None, pa.string()), column)
+    column = _present(column, missing)
+    if pa.types.is_string(column.type):
         return _checked(read_fields(column.cast(text_type(kind, as_text=True)), kind), kind)
     match kind:
         case SparseList():
@@ -175,9 +180,20 @@ def read_column(column: pa.Array, kind: Column, missing: pa.StringArray) -> pa.A
     raise TypeError(f"{kind} is not read")
 
 
-def _is_text(found: pa.DataType) -> bool:
-    found = _plain(found)
-    return bool(pa.types.is_string(found) or pa.types.is_binary(found))
+def _present(column: pa.Array, missing: Sequence[str]) -> pa.Array:
+    """The values `[n]` of a column as texts, numbers or whatever it holds; null where they are missing.
+
+    Raises:
+        pyarrow.ArrowInvalid: a text is no UTF-8.
+    """
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.uint8())
+    plain = _plain(column.type)
+    if pa.types.is_string(plain) or pa.types.is_binary(plain):
+        column = column.cast(pa.string())
+    return without_missing(column, missing)
 
 
 def _plain(found: pa.DataType) -> pa.DataType:
@@ -194,13 +210,12 @@ def _plain(found: pa.DataType) -> pa.DataType:
 
 
 def _numbers(column: pa.Array) -> pa.DoubleArray:
-    """Decimal numbers, float64; NaN is missing."""
-    numbers = column.cast(pa.float64(), safe=not pa.types.is_integer(column.type))
-    return pc.if_else(pc.is_nan(numbers), pa.scalar(None, pa.float64()), numbers)
+    """Decimal numbers, float64."""
+    return column.cast(pa.float64(), safe=not pa.types.is_integer(column.type))
 
 
 def _whole(column: pa.Array) -> pa.Int64Array:
-    """Integers, int64; NaN is missing."""
+    """Integers, int64."""
     if pa.types.is_floating(column.type):
         column = _numbers(column)
     return column.cast(pa.int64())
@@ -246,7 +261,7 @@ def _lists(column: pa.Array, kind: SparseList) -> pa.ListArray:
 
 def _item(flat: pa.Array, values: Values) -> pa.Array:
     """The values of all lists."""
-    read = read_column(flat, Sparse("", values), pa.array([], pa.string()))
+    read = read_column(flat, Sparse("", values), ())
     if read.null_count:
         raise pa.ArrowInvalid("a list holds a missing value")
     if values is Values.TEXT and pc.any(pc.equal(pc.binary_length(read), 0), min_count=0).as_py():

@@ -6,6 +6,7 @@ from typing import Any
 
 import h5py
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pa_parquet
 import pytest
@@ -69,6 +70,7 @@ def test_texts_of_integers_may_be_beyond_64_bits_with_a_sign(tmp_path: Path) -> 
     assert text == parquet
 
 
+BAD_WORDS = '["-1", "NA"]'
 BAD = {
     "no group": (
         {"user": pa.array([7, None])},
@@ -85,6 +87,26 @@ BAD = {
         'when = { kind = "timestamp", format = "%Y-%m-%d" }',
         "when is '' instead of a time",
     ),
+    "a group that a word calls missing": (
+        {"user": pa.array([7, -1])},
+        'user = { kind = "group" }',
+        "user is '-1' instead of a group",
+    ),
+    "a time that a word calls missing": (
+        {"when": pa.array([7, -1])},
+        'when = { kind = "timestamp" }',
+        "when is '-1' instead of a time",
+    ),
+    "a label that is NaN": (
+        {"bought": pa.array([1, float("nan")])},
+        'bought = { kind = "label", positive = ["1"] }',
+        "bought is 'nan', so that its label is missing",
+    ),
+    "a weight that a word calls missing, in text": (
+        {"weight": pa.array(["1", "NA"])},
+        'weight = { kind = "sample_weight" }',
+        "weight is 'NA' instead of a number, 0 or more",
+    ),
     "a group that is no integer": (
         {"user": pa.array([7, 7.5])},
         'user = { kind = "group" }',
@@ -99,10 +121,10 @@ def test_a_bad_row_is_named_and_may_be_left_out(tmp_path: Path, what: str) -> No
     rows, columns, problem = BAD[what]
     pa_parquet.write_table(pa.table({"click": [1, 0], "item": ["x", "x"]} | rows), tmp_path / "rows")
     with pytest.raises(DataError, match=f"/rows:2: {problem}; correct the row"):
-        prepared(tmp_path, tmp_path / "rows", columns)
-    found = prepared(tmp_path, tmp_path / "rows", columns, skip_bad_rows=1)
+        prepared(tmp_path, tmp_path / "rows", columns, BAD_WORDS)
+    found = prepared(tmp_path, tmp_path / "rows", columns, BAD_WORDS, skip_bad_rows=1)
     assert found["skipped"] == (f"{tmp_path}/rows:2: {problem}",)
-    assert found["label"] == [1]
+    assert len(found["label"]) == 1
 
 
 @pytest.mark.parametrize("zone", [None, "America/New_York"])
@@ -147,3 +169,77 @@ def test_milliseconds_are_seconds_rounded_down_however_they_are_written(tmp_path
     names = ["csv", *(f"parquet {number}" for number in range(len(kinds)))]
     found = [prepared(tmp_path, tmp_path / name, columns, backend=backend)["timestamp"] for name in names]
     assert found == [[-2, -1, -1, 0, 0, 1, 1_700_000_000]] * 5
+
+
+WORDS = '["-1", "-999", "NA", "0.1", "9007199254740993", "1e99", "1e999", "-inf", "18446744073709551616"]'
+MAYBE_MISSING = {
+    "short": pa.array([-1, 3, None, 100], pa.int8()),
+    "long": pa.array([2**53, 2**53 + 1, -1, None], pa.int64()),
+    "unsigned": pa.array([2**64 - 1, 0, None, 1], pa.uint64()),
+    "ids": pa.array([-1, 3, float("nan"), None], pa.float32()),
+    "texts": ["NA", "", None, "-1"],
+    "words": pa.array(["NA", "a", "a", None]).dictionary_encode(),
+    "half": pa.array([0.5, -1, None, float("nan")], pa.float16()),
+    "single": pa.array([0.1, -1, -0.5, None], pa.float32()),
+    "double": pa.array([float("-inf"), -1, -999, float("nan")]),
+    "counts": pa.array([-1, 7, None, 8], pa.int64()),
+    "exact": pa.array([-100, 250, None, 10], pa.int64()).cast(pa.decimal128(20, 0)),
+}
+COLUMNS = """
+short = { kind = "categorical", values = "integer" }
+long = { kind = "categorical", values = "integer" }
+unsigned = { kind = "categorical" }
+ids = { kind = "categorical", values = "integer" }
+texts = { kind = "categorical" }
+words = { kind = "categorical" }
+half = { kind = "numeric" }
+single = { kind = "numeric", missing = 5 }
+double = { kind = "numeric", missing = 5 }
+counts = { kind = "numeric", integer = true, missing = 5 }
+exact = { kind = "numeric", missing = 5 }
+[derived]
+none = { kind = "numeric", from = "half", is_missing = true }
+"""
+
+
+def as_text(column: Any) -> pa.Array:
+    """The fields of a column as a writer of text has them, NaN being none."""
+    column = pa.array(column) if isinstance(column, list) else column
+    fields = column.cast(pa.string())
+    return pc.if_else(pc.equal(fields, "nan"), "", fields)
+
+
+def test_missing_values_are_those_of_the_same_rows_as_text(tmp_path: Path) -> None:
+    rows = {"click": [0, 1, 0, 1], "item": ["x"] * 4, **MAYBE_MISSING}
+    pa_parquet.write_table(pa.table(rows), tmp_path / "typed")
+    texts = pa.table({name: as_text(column) for name, column in rows.items()})
+    pa_parquet.write_table(texts, tmp_path / "texts")
+    pa_csv.write_csv(texts, tmp_path / "csv")
+    text, typed, texts = (prepared(tmp_path, tmp_path / name, COLUMNS, WORDS) for name in ("csv", "typed", "texts"))
+    assert text == typed == texts
+    assert [row[:5] for row in typed["dense"]] == [
+        [0.5, 5, 5, 5, -100],
+        [0, 5, 5, 7, 250],
+        [0, -0.5, 5, 5, 5],
+        [0, 5, 5, 8, 10],
+    ]
+    assert [row[5] for row in typed["dense"]] == [0, 1, 1, 1]
+    found = {name: typed[f"values of {name}"] for name in ("short", "long", "unsigned", "ids", "texts", "words")}
+    assert found == {
+        "short": [3, 100],
+        "long": [2**53],
+        "unsigned": ["0", "1", str(2**64 - 1)],
+        "ids": [3],
+        "texts": [],
+        "words": ["a"],
+    }
+
+
+def test_words_mean_numbers_however_they_are_written_but_no_values_of_lists(tmp_path: Path) -> None:
+    """Those that a type cannot hold are none of its values."""
+    rows = {"x": pa.array([2, 3], pa.decimal128(3, 2)), "seen": [[-1], [-1, 2]], "big": pa.array([1, 2], pa.uint8())}
+    columns = 'x = { kind = "numeric" }\nseen = { kind = "sequence", values = "integer" }\nbig = { kind = "numeric" }'
+    pa_parquet.write_table(pa.table({"click": [0, 1], "item": ["x"] * 2} | rows), tmp_path / "rows")
+    found = prepared(tmp_path, tmp_path / "rows", columns, '["-1", "1e3", "300", "0.001", "inf", "2.50", "+3.0"]')
+    assert found["dense"] == [[2, 1], [0, 2]]
+    assert found["values of seen"] == [-1, 2]
