@@ -70,7 +70,7 @@ def test_texts_of_integers_may_be_beyond_64_bits_with_a_sign(tmp_path: Path) -> 
     assert text == parquet
 
 
-BAD_WORDS = '["-1", "NA"]'
+BAD_WORDS = '["-1", "NA", "1e999"]'
 BAD = {
     "no group": (
         {"user": pa.array([7, None])},
@@ -106,6 +106,11 @@ BAD = {
         {"weight": pa.array(["1", "NA"])},
         'weight = { kind = "sample_weight" }',
         "weight is 'NA' instead of a number, 0 or more",
+    ),
+    "infinity, which no word of a large number is": (
+        {"price": pa.array([1.0, float("inf")])},
+        'price = { kind = "numeric" }',
+        "price is 'inf', which is no number",
     ),
     "a group that is no integer": (
         {"user": pa.array([7, 7.5])},
