@@ -57,14 +57,15 @@ def test_same_seed_same_bytes_and_more_rows_start_alike(tmp_path: Path, monkeypa
     assert generated(path, 250, zipf=0.5) != some
 
 
-@pytest.mark.parametrize("schema", [*sorted(path.stem for path in READY.glob("*.toml")), "all kinds"])
+@pytest.mark.parametrize("schema", [*sorted(path.stem for path in READY.glob("*.toml")), "all kinds", "integer groups"])
 def test_generated_rows_are_prepared_by_their_schema_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schema: str
 ) -> None:
     monkeypatch.setattr(data_prep.synthetic.schema_rows, "BLOCK_ROWS", 1000)
-    if schema == "all kinds":
+    if schema in ("all kinds", "integer groups"):
+        toml = ALL_KINDS.replace('"group", values = "text"', '"group"') if schema == "integer groups" else ALL_KINDS
         schema = str(tmp_path / "all.toml")
-        Path(schema).write_text(ALL_KINDS)
+        Path(schema).write_text(toml)
     settings = PrepareSettings("schema", schema=to_document(load_schema(schema)), min_count=1, test_fraction=0.5)
     shards = []
     for name in ("clicks.csv", "clicks.csv.gz", "clicks.parquet"):
