@@ -42,7 +42,7 @@ def check_dense(run: Run) -> None:
             _require_model(run.start.outline_dense()[0], model.state_dict())
         return
     optimizer = dense_optimizer(config.optimizer, model.parameters())
-    _step_of_zeros(optimizer)
+    _step_of_zeros(optimizer, with_frozen=True)  # weights that are frozen now may have been trained then
     with _blaming(run.start):
         model_outline, optimizer_outline = run.start.outline_dense()
         _require_model(model_outline, model.state_dict())
@@ -91,11 +91,16 @@ def _blaming(start: Checkpoint | ExportedModel, cure: str = _CURE) -> Iterator[N
         ) from error
 
 
-def _step_of_zeros(optimizer: torch.optim.Optimizer) -> None:
-    """Make a step without gradients, which shows what state the optimizer keeps, and whether it can go on."""
+def _step_of_zeros(optimizer: torch.optim.Optimizer, *, with_frozen: bool = False) -> None:
+    """Make a step with gradients of zero, which shows what state the optimizer keeps, and whether it can go on.
+
+    Args:
+        optimizer: of all of the model's weights.
+        with_frozen: give frozen weights such gradients, too.
+    """
     for group in optimizer.param_groups:
         for weight in group["params"]:
-            weight.grad = torch.zeros_like(weight) if weight.requires_grad else None
+            weight.grad = torch.zeros_like(weight) if weight.requires_grad or with_frozen else None
     try:
         optimizer.step()
     except KeyError as error:

@@ -38,7 +38,7 @@ def trained_states(settings: Config) -> tuple[dict[str, Any], dict[str, Any]]:
     model, optimizer = model_and_optimizer(settings)
     for _ in range(2):
         for weight in model.parameters():
-            weight.grad = torch.full_like(weight, 0.5)
+            weight.grad = torch.full_like(weight, 0.5) if weight.requires_grad else None
         optimizer.step()
     return dict(model.state_dict()), optimizer.state_dict()
 
@@ -122,6 +122,26 @@ def test_options_that_need_another_state_are_refused(
     run = resumed(config(dense, **options), tmp_path, trained_states(config(dense)))
     with pytest.raises(CheckpointError, match=rf"has no {missing}, which optimizer\.dense_options ask for"):
         check_dense(run)
+
+
+@pytest.mark.parametrize("dense", [name for name in known_optimizers() if name != "Muon"])
+@pytest.mark.parametrize(("then", "now"), [((), ("bottom.*",)), (("bottom.*",), ())])
+def test_frozen_layers_may_change(tmp_path: Path, dense: str, then: tuple[str, ...], now: tuple[str, ...]) -> None:
+    """Some states have another shape than their weight, and it is known of weights that are frozen now, too."""
+    old, new = (replace(config(dense), model=replace(MODEL, frozen=frozen)) for frozen in (then, now))
+    run = resumed(new, tmp_path, trained_states(old))
+    check_dense(run)
+    model, optimizer = model_and_optimizer(new)
+    load_dense(run, model, optimizer)
+    assert optimizer.state_dict()["state"].keys() == trained_states(old)[1]["state"].keys()
+
+
+def test_a_foreign_state_of_a_frozen_layer_is_refused(tmp_path: Path) -> None:
+    frozen = replace(config("Adafactor"), model=replace(MODEL, frozen=("bottom.*",)))
+    model, optimizer = trained_states(config("Adafactor"))
+    optimizer["state"][0]["row_var"] = torch.zeros(3, 3, 3)
+    with pytest.raises(CheckpointError, match=r"row_var of weight 0 is .* \[3, 3, 3\] instead of"):
+        check_dense(resumed(frozen, tmp_path, (model, optimizer)))
 
 
 def test_another_optimizers_state_is_refused(tmp_path: Path) -> None:
