@@ -9,7 +9,7 @@ from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.dense_optimizer import blaming_optimizer, dense_optimizer
 from bagpipe_hpc.models.optimizer_trial import tried_shapes
 
-_TRIED_STEPS = 3
+_TRIED_STEPS = 2
 _TRIED_WIDTH = 4
 
 
@@ -46,19 +46,20 @@ class DenseRate:
 
 
 def require_rate_followed(config: OptimizerConfig, rates: DenseRateConfig) -> None:
-    """See, by steps on two small layers, that the dense optimizer follows the rates that it is given.
+    """See, by steps on two small layers, that the dense optimizer makes each step with the rate given for it.
 
     Raises:
-        ConfigError: `[dense_rate]` is set, and `optimizer.dense` takes its rate at its start only.
+        ConfigError: `[dense_rate]` is set, and `optimizer.dense` takes a new rate later than that, or never.
     """
     if rates.varies and torch.equal(_after_steps(config, DenseRateConfig()), _after_steps(config, _FALLING)):
         raise ConfigError(
-            f"optimizer.dense = {config.dense!r}: takes its rate at the start of a training only, so it would not "
-            "follow [dense_rate]; leave that out, or use another optimizer"
+            f"optimizer.dense = {config.dense!r}: does not make a step with the rate that it is given for it, but with "
+            "an earlier one, so it would not follow [dense_rate]; leave that out, or use another optimizer"
         )
 
 
-_FALLING = DenseRateConfig(decay="cosine", decay_start=1, decay_steps=_TRIED_STEPS)
+_FALLING = DenseRateConfig(decay="step", decay_steps=1, gamma=1e-3)
+"""The last of the tried steps has a much lower rate than the one before."""
 
 
 def _after_steps(config: OptimizerConfig, rates: DenseRateConfig) -> Tensor:

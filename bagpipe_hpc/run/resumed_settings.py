@@ -108,8 +108,15 @@ CHANGEABLE_DOORS = (ROW_OPTIMIZERS,)
 ROUNDING_DOORS = (POLICIES,)
 """The own settings of what these name are as those of `ROUNDING`."""
 
-_FIRST_STATE = {"Rprop": "lr", "Adagrad": "initial_accumulator_value"}
-"""Hyperparameters that an optimizer only makes its first state of; the checkpoint has a later one."""
+_TAKEN_LATE = {
+    "Rprop": {"lr": "at the start of a training only"},
+    "Adagrad": {"initial_accumulator_value": "at the start of a training only"},
+    "ASGD": {"lr": "a step late", "alpha": "a step late"},
+}
+"""By optimizer, the hyperparameters that the next step does not use: that has what the checkpoint's state was made of.
+
+ASGD keeps the rate of its next step, made of these two and of `lambd`, which acts at once, too.
+"""
 
 _UNKNOWN = "not recorded"
 _BEFORE_CHOICES = {
@@ -352,12 +359,13 @@ def _both(manifest: CheckpointManifest, config: Config, key: str) -> tuple[Any, 
 
 
 def _doubt(key: str, then: Any, now: Any, optimizer: str) -> str:
-    """What is to be said of a change that the dense optimizer does not take up."""
-    name = _FIRST_STATE.get(optimizer)
-    has_changed = key == "optimizer.dense_lr" and name == "lr"
+    """What is to be said of a change that the dense optimizer takes up late, or not at all."""
+    late = _TAKEN_LATE.get(optimizer, {})
+    changed = {"lr"} if key == "optimizer.dense_lr" else set()
     if key == "optimizer.dense_options" and isinstance(then, dict):
-        has_changed = then.get(name) != now.get(name)
-    return f" ({optimizer} takes its {name} at the start of a training only)" if has_changed else ""
+        changed = {name for name in late if then.get(name) != now.get(name)}
+    told = [f"{optimizer} takes its {name} {when}" for name, when in late.items() if name in changed]
+    return f" ({', '.join(told)})" if told else ""
 
 
 def _was(name: str, then: object, now: object) -> str:

@@ -87,16 +87,35 @@ def test_a_rate_that_is_a_tensor_stays_one() -> None:
     assert optimizer.param_groups[1]["lr"] == pytest.approx(7.0 / 4)
 
 
-@pytest.mark.parametrize("name", [name for name in known_optimizers() if name != "Rprop"])
+@pytest.mark.parametrize("name", [name for name in known_optimizers() if name not in ("ASGD", "Rprop")])
 def test_every_other_optimizer_of_torch_follows(name: str) -> None:
     require_rate_followed(OptimizerConfig(dense=name), DenseRateConfig(warmup_steps=9))
 
 
-def test_one_that_takes_its_rate_at_the_start_is_refused() -> None:
-    config = OptimizerConfig(dense="Rprop")
+@pytest.mark.parametrize("lr", [1e-3, 10.0])
+def test_a_large_rate_that_an_optimizer_bounds_is_followed(lr: float) -> None:
+    """Adafactor takes 1 / sqrt(step) at most."""
+    require_rate_followed(OptimizerConfig(dense="Adafactor", dense_lr=lr), DenseRateConfig(warmup_steps=9))
+
+
+@pytest.mark.parametrize("name", ["Rprop", "ASGD"])
+def test_one_that_takes_a_rate_at_the_start_or_a_step_late_is_refused(name: str) -> None:
+    config = OptimizerConfig(dense=name)
     require_rate_followed(config, DenseRateConfig())
-    with pytest.raises(ConfigError, match=r"optimizer\.dense = 'Rprop': .* would not follow \[dense_rate\]; leave"):
+    with pytest.raises(ConfigError, match=rf"optimizer\.dense = '{name}': .* would not follow \[dense_rate\]; leave"):
         require_rate_followed(config, DenseRateConfig(warmup_steps=9))
+
+
+def test_torchs_asgd_still_takes_a_rate_a_step_late() -> None:
+    """Where it does no more, what is said of it when a run goes on (`resumed_settings`) is to go, too."""
+    weights = [parameter(), parameter()]
+    for weight, second in zip(weights, (LR, 5 * LR), strict=True):
+        optimizer = torch.optim.ASGD([weight], lr=LR)
+        for rate in (LR, second):
+            optimizer.param_groups[0]["lr"] = rate
+            weight.grad = torch.ones_like(weight)
+            optimizer.step()
+    assert torch.equal(*weights)
 
 
 def test_an_optimizer_with_groups_by_shape_is_tried_with_a_bias_too(example: Callable[[str], Example]) -> None:

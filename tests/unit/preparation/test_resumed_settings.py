@@ -521,3 +521,16 @@ def test_a_change_without_effect_is_said_as_such(output: Path) -> None:
     options = changed(settings(output), "optimizer.dense_options", {"initial_accumulator_value": 0.1})
     (change,) = changes_since(load_checkpoint(output).manifest, job_of(options), ARITHMETIC)
     assert "Adagrad takes its initial_accumulator_value at the start" in change
+
+
+def test_a_change_that_acts_a_step_late_is_said_as_such(output: Path) -> None:
+    before = changed(settings(output), "optimizer.dense", "ASGD")
+    manifest = replace(load_checkpoint(output).manifest, config=json.loads(json.dumps(to_document(before))))
+    (change,) = changes_since(manifest, job_of(changed(before, "optimizer.dense_lr", 0.5)), ARITHMETIC)
+    assert change.endswith("-> 0.5 (ASGD takes its lr a step late)")
+    options = changed(before, "optimizer.dense_options", {"alpha": 0.5, "weight_decay": 0.1})
+    (change,) = changes_since(manifest, job_of(options), ARITHMETIC)
+    assert change.endswith(" (ASGD takes its alpha a step late)")
+    options = changed(before, "optimizer.dense_options", {"weight_decay": 0.1})
+    (change,) = changes_since(manifest, job_of(options), ARITHMETIC)
+    assert "late" not in change
