@@ -15,10 +15,11 @@ from bagpipe_hpc.progress import LongWork, bar_line, clock
 from bagpipe_hpc.storage.atomic_write import atomic_write
 from bagpipe_hpc.storage.checkpoints.manifest import CheckpointManifest
 from bagpipe_hpc.storage.output_errors import writing
-from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME, SUMMARY_NAME, read_metrics
+from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME, SUMMARY_NAME
 from bagpipe_hpc.telemetry.record import Record
 from bagpipe_hpc.telemetry.results import quality, strict_json
 from bagpipe_hpc.telemetry.step_stats import StepStats
+from bagpipe_hpc.telemetry.told_evaluations import told_evaluations
 from bagpipe_hpc.telemetry.trainer_steps import TrainerSteps
 from bagpipe_hpc.terminal import ERASE_LINE, IN_FILE_ONLY, columns, printable
 
@@ -58,15 +59,13 @@ class RunRecord(Record):
         self._output = output
         self._path = output / METRICS_NAME
         self._total_steps = total_steps
-        earlier = read_metrics(self._path).events  # of the run that this one goes on with
+        self._evaluations = [
+            {key: value for key, value in event.items() if key not in ("event", "seconds", "time_s")}
+            for event in told_evaluations(self._path)  # of the run that this one goes on with
+        ]
         with writing(self._path):
             self._file = self._path.open("a", encoding="utf-8")
         self._start_s = time.monotonic()
-        self._evaluations = [
-            {key: value for key, value in event.items() if key not in ("event", "seconds", "time_s")}
-            for event in earlier
-            if event["event"] == "evaluation"
-        ]
         self._resident_rows: int | None = 0
         self._columns = columns()
         self._is_line_open = False

@@ -141,6 +141,25 @@ def test_an_auc_without_meaning_is_said_to_be_undefined(
     assert quality in capsys.readouterr().out.splitlines()
 
 
+def test_an_earlier_evaluation_without_a_number_does_not_end_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its event stays in the metrics file."""
+    with RunRecord(tmp_path, total_steps=5) as record:
+        for step in (3, 5):
+            record.evaluation(step, 0, {"click": evaluation_of(auc=0.75)}, seconds=1.5)
+    first, second = events(tmp_path)
+    del second["samples"]
+    (tmp_path / METRICS_NAME).write_text(f"{json.dumps(first)}\n{json.dumps(second)}\n", encoding="utf-8")
+    with RunRecord(tmp_path, total_steps=5) as record:
+        record.summary([MEANS], INTERVAL, {})
+    assert "metrics.jsonl: the evaluation of step 5 is left out of the summary: it has no samples" in caplog.text
+    summary = json.loads((tmp_path / SUMMARY_NAME).read_text(encoding="utf-8"))
+    assert [evaluation["step"] for evaluation in summary["evaluations"]] == [3]
+    assert events(tmp_path) == [first, second]
+    assert "AUC 0.75000" in capsys.readouterr().out
+
+
 def test_an_evaluation_says_its_error_and_the_area_by_group(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO), RunRecord(tmp_path, total_steps=5) as record:
         record.evaluation(5, 0, {"click": evaluation_of(auc=0.75, auc_error=3.21e-5, group_auc=0.625)}, seconds=1.5)
