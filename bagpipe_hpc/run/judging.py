@@ -50,6 +50,9 @@ def best_of(judge: Judge) -> Best:
 def outcome(run: Run, judge: Judge, ended_early_at: int | None) -> dict[str, Any]:
     """What the summary says of the best evaluation, and of an end before the last step.
 
+    The checkpoint of the best one is looked for in the output folder and in that of the checkpoint that this start
+    went on from. It may lie elsewhere, as where an earlier start went on from another folder.
+
     Args:
         run: the run.
         judge: of its evaluations.

@@ -247,7 +247,7 @@ class RunRecord(Record):
             for name, measures in last.get("further_labels", {}).items():
                 _tell(f"{name}: {quality(measures)}")
         several = len({evaluation["step"] for evaluation in self._evaluations}) > 1
-        for line in _judgement(details) if several else ():
+        for line in _judgement(details, self._output) if several else ():
             _tell(line)
         hits = f", hit rate {stats.hit_rate:.1%}" if self._has_cache else ""
         _tell(f"{rate:,.0f} samples/s over {stats.steps} steps{hits}")
@@ -276,12 +276,12 @@ def _tell(line: str) -> None:
     log.info("%s", line, extra=IN_FILE_ONLY)
 
 
-def _judgement(details: dict[str, Any]) -> list[str]:
+def _judgement(details: dict[str, Any], output: Path) -> list[str]:
     """The best evaluation of several, and why training ended early, in words."""
     lines = []
     best, early = details.get("best"), details.get("stopped_early")
     if best:
-        where = f": {best['directory']}" if best["directory"] else ", which has no checkpoint"
+        where = f": {best['directory']}" if best["directory"] else f", of which no checkpoint is in {output}"
         lines.append(f"best {_measure_name(best['measure'])} {best['value']:.5f} after step {best['step']}{where}")
     if best and early:
         which = f"{early['evaluations_without_better']} evaluations without a better {_measure_name(best['measure'])}"

@@ -222,7 +222,7 @@ def test_the_best_evaluation_and_an_early_end_are_told(tmp_path: Path, capsys: p
         ]
         record.summary([MEANS], INTERVAL, {"best": best | {"directory": None}, "stopped_early": None})
     told = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("best", "stopped"))]
-    assert told == ["best AUC 0.75000 after step 3, which has no checkpoint"]
+    assert told == [f"best AUC 0.75000 after step 3, of which no checkpoint is in {tmp_path}"]
 
 
 @pytest.mark.parametrize(("total_steps", "left"), [(5, "0:00"), (20, "0:06"), (2005, "13:20"), (50_005, "5:33:20")])
