@@ -223,7 +223,8 @@ class _Parser:
                     block, first_line, batch, bad = upcoming
                     self._skipped += [BadRow(first_line + line.index + 1, line.reason) for line in bad]
                     self._tell(number, block, piece, len(batch), bad_before + len(self._skipped), found=bool(bad))
-                    file.write_batch(batch)
+                    if len(batch):
+                        file.write_batch(batch)
                     rows, read_bytes, end = rows + len(batch), read_bytes + bytes_of(block, piece), block.end
                     upcoming = next(blocks, None)
                 part = Part(number, at, rows, read_bytes, end, upcoming is None, tuple(self._skipped))

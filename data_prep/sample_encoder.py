@@ -89,5 +89,5 @@ class SampleEncoder:
 
 def _matrix(column: pa.FixedSizeListArray) -> NDArray[Any]:
     """The lists of a column as rows."""
-    matrix: NDArray[Any] = column.flatten().to_numpy().reshape(len(column), -1)
+    matrix: NDArray[Any] = column.flatten().to_numpy().reshape(len(column), column.type.list_size)
     return matrix

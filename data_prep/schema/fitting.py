@@ -96,7 +96,7 @@ class Refinement:
 
     def _dense(self, batch: pa.RecordBatch) -> pa.FixedSizeListArray:
         before = batch.column("dense")
-        dense: NDArray[np.float32] = before.flatten().to_numpy().reshape(len(before), -1).copy()
+        dense: NDArray[np.float32] = before.flatten().to_numpy().reshape(len(before), before.type.list_size).copy()
         for place, column in self._numbers.items():
             dense[:, place] = refined(batch.column(unfinished(column.name)), column, self._fitted[column.name])
         return dense_column(dense)
