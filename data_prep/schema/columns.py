@@ -18,6 +18,8 @@ SCALES = ("min_max", "robust")
 """How numbers may be scaled, besides `standardise`."""
 _TEXTS = ("text", "integer", "hex", "decimal")
 _MOST_QUANTILES = 1 << 8
+_FLOAT32_LIMIT = (2 - 2.0**-24) * 2.0**127
+"""From here on a number is rounded to infinity."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +51,9 @@ class NumericColumn:
         name: of the column.
         source: name of the numeric column that it is made of; None: it is a column of the files itself.
         integer: the field is a whole number of 64 bits; otherwise a decimal number.
-        missing: number that stands for a missing one; None: the feature is 0 then, whatever its transforms.
-        clip: smallest and largest number; others become the nearer of the two.
+        missing: number that stands for a missing one, and that the field could hold; None: the feature is 0 then,
+            whatever its transforms.
+        clip: smallest and largest number, within float32; others become the nearer of the two.
         log: log(1 + max(x, 0)).
         standardise: (x - mean) / deviation, both those of the training rows that have a number.
         fill: a missing number is the `mean` or the `median` of the training rows that have one.
@@ -77,6 +80,14 @@ class NumericColumn:
     def __post_init__(self) -> None:
         if self.clip is not None:
             _require("clip", self.clip[0] < self.clip[1], (list(self.clip), "give the smaller number first"))
+            cure = f"use numbers that float32 holds, below {_FLOAT32_LIMIT:.2g}"
+            _require("clip", all(abs(bound) < _FLOAT32_LIMIT for bound in self.clip), (list(self.clip), cure))
+        if self.missing is not None and self.integer:
+            fits = self.missing.is_integer() and -(2.0**63) <= self.missing < 2.0**63
+            _require("missing", fits, (self.missing, "use a whole number of 64 bits, or leave integer out"))
+        elif self.missing is not None:
+            cure = f"use a number that float32 holds, below {_FLOAT32_LIMIT:.2g}, as the field does"
+            _require("missing", abs(self.missing) < _FLOAT32_LIMIT, (self.missing, cure))
         if self.fill is not None:
             _one_of("fill", self.fill, FILLS)
         if self.scale is not None:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from bagpipe_hpc.errors import DataError
 from data_prep.formats.delimited import dense_column
 from data_prep.formats.source_format import Parts
 from data_prep.schema.columns import CategoricalColumn, NumericColumn
@@ -82,7 +83,11 @@ class Refinement:
         self._bounds = {name: np.array(fitted[name]["bounds"], np.float64) for name in _in_quantiles(schema)}
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The final rows `[n]` of parsed rows."""
+        """The final rows `[n]` of parsed rows.
+
+        Raises:
+            DataError: a feature does not fit float32.
+        """
         columns = []
         for name in self._row_schema.names:
             column = batch.column(name)
@@ -98,8 +103,24 @@ class Refinement:
         before = batch.column("dense")
         dense: NDArray[np.float32] = before.flatten().to_numpy().reshape(len(before), before.type.list_size).copy()
         for place, column in self._numbers.items():
-            dense[:, place] = refined(batch.column(unfinished(column.name)), column, self._fitted[column.name])
+            numbers = batch.column(unfinished(column.name))
+            with np.errstate(over="ignore"):
+                dense[:, place] = refined(numbers, column, self._fitted[column.name])
+            _require_finite(column, numbers, dense[:, place])
         return dense_column(dense)
+
+
+def _require_finite(column: NumericColumn, numbers: pa.DoubleArray, features: NDArray[np.float32]) -> None:
+    """Refuse scaled features `[n]` that are not finite, by the name of the first of the numbers `[n]` behind them."""
+    if np.isfinite(features).all():
+        return
+    number = numbers[int(np.flatnonzero(~np.isfinite(features))[0])].as_py()
+    section = "columns" if column.source is None else "derived"
+    key = "standardise = true" if column.standardise else f"scale = {column.scale!r}"
+    raise DataError(
+        f"{column.name}: {'a missing number' if number is None else number} becomes too large for float32 by {key}, "
+        f"which goes by the training rows; correct the row, or give {section}.{column.name} of the schema a clip"
+    )
 
 
 def check_fitted(schema: Schema, fitted: object) -> str | None:

@@ -34,6 +34,22 @@ BAD = {
         GOOD + 'p = { kind = "numeric", clip = [3, 1] }\n',
         r"columns.p: clip = \[3.0, 1.0\]: give the smaller number first",
     ),
+    "a range beyond float32": (
+        GOOD + 'p = { kind = "numeric", clip = [1e39, 1e40] }\n',
+        r"columns.p: clip = \[1e\+39, 1e\+40\]: use numbers that float32 holds, below 3.4e\+38",
+    ),
+    "a filling beyond float32": (
+        GOOD + 'p = { kind = "numeric", missing = 1e300, standardise = true }\n',
+        r"columns.p: missing = 1e\+300: use a number that float32 holds, below 3.4e\+38, as the field does",
+    ),
+    "a fraction for an integer": (
+        GOOD + 'p = { kind = "numeric", integer = true, missing = 2.5 }\n',
+        "columns.p: missing = 2.5: use a whole number of 64 bits, or leave integer out",
+    ),
+    "a filling beyond 64 bits": (
+        GOOD + 'p = { kind = "numeric", integer = true, missing = 1e300 }\n',
+        r"columns.p: missing = 1e\+300: use a whole number of 64 bits",
+    ),
     "two fillings": (
         GOOD + 'p = { kind = "numeric", missing = 0, fill = "mean" }\n',
         "columns.p: fill = 'mean': leave it out, or missing: a number is filled in one way",

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.errors import ConfigError, DataError
 from bagpipe_hpc.storage.shards.reader import ClickShards
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
 from data_prep.schema.columns import CategoricalColumn, LabelColumn, NumericColumn
 from data_prep.schema.document import FileRules, Schema, to_document
 from data_prep.schema.format import SchemaFormat
-from data_prep.schema.numbers import fit_numbers, parsed, refined
+from data_prep.schema.numbers import filled, fit_numbers, parsed, refined
 
 COLUMNS: dict[str, dict[str, Any]] = {
     "plain": {"fill": "mean"},
@@ -116,3 +116,37 @@ def test_recorded_values_that_are_none_are_refused(keys: dict[str, Any], fitted:
     schema = Schema(FileRules(), columns)
     with pytest.raises(ConfigError, match=fault):
         SchemaFormat(schema).refinement({"p": fitted})
+
+
+@pytest.mark.parametrize("backend", ["native", "reference"])
+@pytest.mark.parametrize("keys", [{"scale": "robust"}, {"scale": "min_max"}, {"standardise": True}])
+def test_a_number_that_is_infinite_once_it_is_scaled_is_refused(
+    tmp_path: Path, backend: str, keys: dict[str, Any]
+) -> None:
+    """The last row is for tests, so that the others alone say the scale."""
+    numbers = [1e-6, 2e-6, 3e-6, 4e-6, 3e38]
+    lines = [f"{row % 2},a,{number!r}" for row, number in enumerate(numbers)]
+    (tmp_path / "clicks.csv").write_text("click,item,price\n" + "\n".join(lines) + "\n")
+    columns = (LabelColumn(name="click"), CategoricalColumn(name="item"), NumericColumn(name="price", **keys))
+    settings = PrepareSettings(
+        "schema",
+        schema=to_document(Schema(FileRules(), columns)),
+        min_count=1,
+        test_fraction=0.2,
+        backend=backend,
+    )
+    refused = r"price: 3e\+38 becomes too large for float32 by (scale|standardise) = .*give columns.price .* a clip"
+    with pytest.raises(DataError, match=refused):
+        prepare_clicks([str(tmp_path / "clicks.csv")], tmp_path / "out", settings, lambda _: None)
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("keys", [{}, {"missing": -3.4e38}, {"clip": (-3.4e38, 3.4e38)}, {"log": True}, {"root": True}])
+@pytest.mark.parametrize("integer", [False, True])
+def test_features_that_take_nothing_from_training_rows_are_finite(integer: bool, keys: dict[str, Any]) -> None:
+    """Whatever a field may hold."""
+    keys = {"missing": -(2.0**63)} if integer and "missing" in keys else keys
+    numbers = [-(1 << 63), None, (1 << 63) - 1] if integer else [-3.4028235e38, None, 3.4028235e38]
+    column = NumericColumn(name="p", integer=integer, **keys)
+    features = filled(pa.array(numbers, pa.int64() if integer else pa.float64()), column)
+    assert np.isfinite(features.astype(np.float32)).all()
