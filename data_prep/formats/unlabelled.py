@@ -16,7 +16,7 @@ import pyarrow as pa
 from bagpipe_hpc.errors import DataError
 from data_prep.formats.delimited import BadLine
 from data_prep.formats.layout import Column, Group, Label, TextFields, Time, Weight
-from data_prep.input_files import check_header, first_row
+from data_prep.input_files import check_header, first_line, first_row
 
 _Parse = Callable[[bytes], tuple[pa.RecordBatch, list[BadLine]]]
 
@@ -88,9 +88,9 @@ def without_labels(batch: pa.RecordBatch, bad: list[BadLine]) -> tuple[pa.Record
 def _absent(source: Path, fields: TextFields) -> frozenset[str]:
     """Names of the columns that a file lacks."""
     unneeded = [column.name for column in fields.columns if isinstance(column, UNNEEDED)]
-    found = fields.split(first_row(source))
     if not fields.header:
-        return absent_by_count(source, fields.columns, unneeded, found)
+        return absent_by_count(source, fields.columns, unneeded, fields.split(first_row(source)))
+    found = fields.split(first_line(source))
     absent = frozenset(unneeded).difference(found)
     if found != [name for name in fields.names if name not in absent]:
         check_header(source, fields)

@@ -264,3 +264,25 @@ def test_what_names_no_format_is_refused(tmp_path: Path, name: str, options: tup
     with pytest.raises(ConfigError, match=problem):
         prepare_clicks([source], tmp_path / "out", PrepareSettings(name, options), silent)
     assert not (tmp_path / "out").exists()
+
+
+class WithHeader(SourceFormat):
+    """A format in code whose files have headers."""
+
+    def describe(self, settings: object) -> TextLayout:  # noqa: ARG002  # it has none
+        return TextLayout((Label("label"), Sparse("user"), Sparse("item")), separator=",", header=True)
+
+
+@pytest.mark.parametrize("header", ["user,item", "label,user,item"])
+@pytest.mark.parametrize("native", [False, True])
+def test_a_file_to_score_begins_with_its_header(tmp_path: Path, header: str, native: bool) -> None:
+    """As one with labels does: no empty line stands before it."""
+    file = tmp_path / "file"
+    row = "q,a" if header == "user,item" else "0,q,a"
+    file.write_text(f"{header}\n\n{row}\n")
+    how = WithHeader(None).open_unlabelled(file, native)
+    assert how.header
+    assert len(how.parse(f"\n{row}\n".encode())[0]) == 1
+    file.write_text(f"\n{header}\n{row}\n")
+    with pytest.raises(DataError, match="/file:1: the header is '' instead of 'label,user,item'"):
+        WithHeader(None).open_unlabelled(file, native)
