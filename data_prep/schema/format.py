@@ -89,8 +89,9 @@ class SchemaFormat(SourceFormat):
             header = self._split(first_line(source))
             self._require_columns(f"{source}:1", header, used)
             named = {field.name: field for field in used}
-            # Further columns may have any name, even one twice; pyarrow wants a name for each.
-            fields = [named.get(name, Unused(f"unused {number}")) for number, name in enumerate(header)]
+            # Further columns may have any name, even one twice. pyarrow wants a name for each, and no column of a
+            # schema has one that is not printable.
+            fields = [named.get(name, Unused(f"\x1f{number}")) for number, name in enumerate(header)]
         layout = TextFields(tuple(fields), rules.character, rules.header, rules.quoted, rules.missing)
         return TextInput(rules.header, DelimitedParser(layout, self.schema, rows.rows_of, native=native).parse_block)
 

@@ -147,6 +147,16 @@ def test_the_order_of_columns_and_the_kind_of_file_change_nothing(tmp_path: Path
     assert all(found == shards[0] for found in shards)
 
 
+@pytest.mark.parametrize("backend", ["native", "reference"])
+@pytest.mark.parametrize("name", ["unused 1", "unused 2"])
+def test_further_columns_take_the_name_of_none(tmp_path: Path, backend: str, name: str) -> None:
+    (tmp_path / "clicks.csv").write_text(f"click,extra,{name},more\n1,7,5,x\n0,8,6,x\n")
+    toml = f'[columns]\nclick = {{ kind = "label" }}\n"{name}" = {{ kind = "categorical", values = "integer" }}\n'
+    given = settings(toml, tmp_path, backend=backend, test_fraction=0.0)
+    manifest = prepare_clicks([str(tmp_path / "clicks.csv")], tmp_path / "out", given, silent)
+    assert read(tmp_path / "out", manifest)[name] == [5, 6]
+
+
 @pytest.mark.skipif(not SAMPLED_ROWS.is_file(), reason="Criteo's real rows are not here")
 @pytest.mark.parametrize("rows", [3000])
 def test_criteos_rows_through_a_schema_give_the_shards_of_its_format(tmp_path: Path, rows: int) -> None:
