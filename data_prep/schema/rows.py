@@ -216,13 +216,19 @@ def crossed(first: pa.Array, second: pa.Array) -> pa.Array:
     """A value for each pair of values `[n]`, missing where one of the two is.
 
     Returns:
-        int64 of the 32 bits of both, or text of both with `CROSS_SEPARATOR` between them.
+        int64 of the 32 bits of both, or text of both with `CROSS_SEPARATOR` between them; where one of the two holds
+            it, too, with another one and the characters of the first behind, so that no other pair is the same text.
     """
     if pa.types.is_uint32(first.type) and pa.types.is_uint32(second.type):
         upper, lower = (values.fill_null(0).to_numpy().astype(np.uint64) for values in (first, second))
         missing = pc.or_(first.is_null(), second.is_null()).to_numpy(zero_copy_only=False)
         return pa.array((upper << np.uint64(32) | lower).view(np.int64), mask=missing if missing.any() else None)
-    return pc.binary_join_element_wise(_as_text(first), _as_text(second), CROSS_SEPARATOR)
+    texts = pc.binary_join_element_wise(_as_text(first), _as_text(second), CROSS_SEPARATOR)
+    unclear = pc.greater(pc.count_substring(texts, CROSS_SEPARATOR), 1)
+    if not pc.any(unclear).as_py():
+        return texts
+    lengths = pc.utf8_length(_as_text(first)).cast(pa.string())
+    return pc.if_else(unclear, pc.binary_join_element_wise(texts, lengths, CROSS_SEPARATOR), texts)
 
 
 def part_of(seconds: pa.Int64Array, part: str) -> pa.UInt32Array:
