@@ -22,7 +22,7 @@ from bagpipe_hpc.storage.shards.manifest import SCHEMA_VERSION, ShardManifest
 from bagpipe_hpc.storage.shards.samples import CHUNK_ROWS, Samples
 from bagpipe_hpc.storage.shards.writer import write_shard
 from data_prep.formats.layout import RowLayout, Sparse, SparseList, table_of
-from data_prep.ordered_map import ordered_map, worker_threads
+from data_prep.ordered_map import ordered_map
 from data_prep.parsed_rows import ParsedRows
 from data_prep.ranks.board import Stage, Tell
 from data_prep.sample_encoder import SampleEncoder
@@ -216,7 +216,7 @@ def _encode_and_write(
 ) -> Iterator[ShardInfo]:
     """Write shards one after the other: while one is checksummed and forced to the disk, the next is written."""
     pieces = (piece for shard in plan for piece in shard.pieces(piece_rows))
-    blocks = ordered_map(given.pool, encode, pieces, ahead=2 * worker_threads())
+    blocks = ordered_map(given.pool, encode, pieces, ahead=2 * given.team.threads)
 
     has_failed = Event()
 

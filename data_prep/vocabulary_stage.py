@@ -18,7 +18,7 @@ from data_prep.formats.layout import IdRule, Table
 from data_prep.growth import GrowthRules, TableGrowth, growth_text
 from data_prep.hashed_counts import count_hashed
 from data_prep.last_uses import known_tables, last_uses_of_rows
-from data_prep.ordered_map import ordered_map, worker_threads
+from data_prep.ordered_map import ordered_map
 from data_prep.parsed_rows import values_of
 from data_prep.ranks.board import Tell
 from data_prep.recorded import RecordedPreparation
@@ -220,7 +220,7 @@ def unseen_note(given: StageInputs, vocabularies: Sequence[TableVocabulary | Non
 
     unseen, look_ups = np.zeros(len(layout.tables), np.int64), np.zeros(len(layout.tables), np.int64)
     pieces = ((part, table) for part in rows.parts(rows.rows) for table in known)
-    for table, found, all_of_it in ordered_map(given.pool, count, pieces, ahead=2 * worker_threads()):
+    for table, found, all_of_it in ordered_map(given.pool, count, pieces, ahead=2 * given.team.threads):
         unseen[table] += found
         look_ups[table] += all_of_it
     shares = unseen / np.maximum(1, look_ups)
