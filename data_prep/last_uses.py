@@ -46,7 +46,6 @@ def known_tables(earlier: RecordedPreparation) -> dict[str, KnownTable]:
             raise DataError(f"{directory}: the waiting values of table {table.name} are {kinds}; {PREPARE_AGAIN}")
         if last is None:
             raise DataError(f"{directory}: does not say when ids were used last; {PREPARE_AGAIN}")
-        last[: 1 + vocabulary.unseen_buckets] = -1
         known[table.name] = KnownTable(vocabulary, TableUse(counts, last), waiting)
     return known
 
