@@ -6,15 +6,19 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
+import pyarrow as pa
+
 from bagpipe_hpc.errors import CapacityError, DataError
 from data_prep.formats.layout import RowLayout
 from data_prep.formats.source_format import ColumnInput, TextInput
+from data_prep.formats.value_lists import list_values
 from data_prep.input_blocks import bytes_of, parse_input_block, read_range
 from data_prep.input_ranges import InputRange
 from data_prep.preparation_state import WorkFolder
 
 _SAMPLED_FILES, _SAMPLED_BLOCKS = 4, 4
 _ID_BYTES, _LABEL_BYTES = 4, 1
+_OFFSET_BYTES, _OTHER_BYTES = 8, 8
 _COMPRESSED = 0.4
 """Size of compressed shards of Criteo's rows, of that without compression."""
 _CERTAIN = 0.8
@@ -46,13 +50,13 @@ def check_room(
         CapacityError: the disk has less free space than will be needed; the message has the numbers.
     """
     left = sum(piece.bytes for piece in ranges) - sum(part.bytes for part in work.parts)
-    rows, parsed, read = (sum(numbers) for numbers in zip(*_sample(sources, ranges, open_input), strict=True))
-    if not (rows and read):
+    stored, parsed, read = (sum(numbers) for numbers in zip(*_sample(sources, ranges, open_input, layout), strict=True))
+    if not (stored and read):
         return
-    fields = len(layout.dense) + len(layout.features)
-    row_bytes = (_LABEL_BYTES + _ID_BYTES * fields) * (1.0 if compression == "none" else _COMPRESSED)
-    total_rows = sum(piece.bytes for piece in ranges) * rows / read
-    of_parts, of_shards = left * parsed / read, total_rows * row_bytes
+    compressed = stored * (1.0 if compression == "none" else _COMPRESSED)
+    written = sum(shard.bytes for shard in work.shards.values())
+    of_parts = left * parsed / read
+    of_shards = max(0.0, sum(piece.bytes for piece in ranges) * compressed / read - written)
     free = shutil.disk_usage(work.output).free
     name = work.made_for or work.output
     need = (
@@ -71,10 +75,24 @@ def _size(size: float) -> str:
     return f"{size / least:.1f} {name}"
 
 
+def stored_bytes(batch: pa.RecordBatch, layout: RowLayout) -> int:
+    """Bytes that parsed rows `[n]` take in a shard without compression."""
+    fields = len(layout.dense) + len(layout.sparse) + (layout.weight is not None)
+    row_bytes = _LABEL_BYTES * len(layout.labels) + _ID_BYTES * fields + _OTHER_BYTES * len(layout.others)
+    of_lists = 0
+    for column in layout.lists:
+        value_bytes = _ID_BYTES * (1 if column.weights is None else 2)
+        of_lists += _OFFSET_BYTES * len(batch) + value_bytes * len(list_values(batch.column(column.name)))
+    return row_bytes * len(batch) + of_lists
+
+
 def _sample(
-    sources: Sequence[Path], ranges: Sequence[InputRange], open_input: Callable[[int], TextInput | ColumnInput]
+    sources: Sequence[Path],
+    ranges: Sequence[InputRange],
+    open_input: Callable[[int], TextInput | ColumnInput],
+    layout: RowLayout,
 ) -> Iterator[tuple[int, int, int]]:
-    """Rows, bytes of parsed rows and bytes of the input of the first blocks of some files."""
+    """Bytes in shards, bytes as parsed rows and bytes of the input of the first blocks of some files."""
     firsts = [piece for piece in ranges if piece.begin == 0]
     yield 0, 0, 0
     for piece in firsts[:: max(1, len(firsts) // _SAMPLED_FILES)]:
@@ -82,4 +100,4 @@ def _sample(
         with suppress(DataError):  # which is for the parser to say, in its turn
             for block in islice(read_range(sources[piece.source], how, piece, None), _SAMPLED_BLOCKS):
                 _, batch, _ = parse_input_block(block, how)
-                yield len(batch), batch.nbytes, bytes_of(block, piece)
+                yield stored_bytes(batch, layout), batch.nbytes, bytes_of(block, piece)

@@ -1,6 +1,7 @@
 """A preparation that cannot fit the disk is refused with the numbers, before a row is written."""
 
 import gzip
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,8 +10,10 @@ import pytest
 
 import data_prep.disk_need
 from bagpipe_hpc.errors import CapacityError
+from bagpipe_hpc.storage.shards.manifest import load_manifest
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
+from data_prep.schema.document import schema_of, to_document
 from tests.click_rows import random_rows
 
 ROWS = 3000
@@ -70,3 +73,48 @@ def test_compressed_shards_need_less(tmp_path: Path, monkeypatch: pytest.MonkeyP
     write(tmp_path)
     free(monkeypatch, int(ROWS * 157 * 1.6))
     assert prepare(tmp_path, PrepareSettings()) == []
+
+
+def test_lists_count_by_their_lengths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shards of two labels, a time, a weight, and lists of 40 ids, those of one column with weights."""
+    kinds = {"a": "label", "b": "label", "when": "timestamp", "worth": "sample_weight", "seen": "sequence"}
+    columns = [*({"name": name, "kind": kind} for name, kind in kinds.items()), {"name": "tags", "kind": "multi_hot"}]
+    columns[-1]["weights"] = ":"
+    row = f"0,1,5,2.5,{'|'.join(map(str, range(40)))},{'|'.join(f'{tag}:0.5' for tag in range(40))}\n"
+    for name in "ab":
+        (tmp_path / name).write_text(",".join([*kinds, "tags"]) + "\n" + row * ROWS)
+    schema = to_document(schema_of({"columns": columns}, "a test"))
+    settings = PrepareSettings("schema", schema=schema, compression="none", test_fraction=0.0)
+    free(monkeypatch, 1)
+    with pytest.raises(CapacityError) as refused:
+        prepare(tmp_path, settings)
+    [told] = re.findall(r"while it runs, ([0-9.]+) MB for shards\)", str(refused.value))
+    free(monkeypatch, 1 << 40)
+    assert prepare(tmp_path, settings) == []
+    written = sum(shard.bytes for shard in load_manifest(tmp_path / "out").train) / 1e6
+    assert written / 1.1 < float(told) < written * 1.1
+
+
+class Stopped(Exception):  # noqa: N818  # nothing in the program catches it
+    """Stands for a kill."""
+
+
+@pytest.mark.parametrize(("done", "shares"), [("parsed", 1.0), ("wrote", 0.0)])
+def test_a_run_that_goes_on_needs_room_for_the_rest_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: str, shares: float
+) -> None:
+    """Behind the parsed rows that is the shards; behind these nothing."""
+    write(tmp_path)
+
+    def stop(line: str) -> None:
+        if line.startswith(done):
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        prepare_clicks([str(tmp_path / "a"), str(tmp_path / "b")], tmp_path / "out", NONE, stop)
+    free(monkeypatch, int(ROWS * 157 * shares * 0.7))
+    if shares:
+        with pytest.raises(CapacityError, match=r"about 471\.\d kB are needed there \(0\.0 kB for parsed rows"):
+            prepare(tmp_path)
+    free(monkeypatch, int(ROWS * 157 * shares) + 1)
+    assert prepare(tmp_path) == []
