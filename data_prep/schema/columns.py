@@ -18,7 +18,7 @@ SCALES = ("min_max", "robust")
 """How numbers may be scaled, besides `standardise`."""
 _TEXTS = ("text", "integer", "hex", "decimal")
 _MOST_QUANTILES = 1 << 8
-_FLOAT32_LIMIT = (2 - 2.0**-24) * 2.0**127
+FLOAT32_LIMIT = (2 - 2.0**-24) * 2.0**127
 """From here on a number is rounded to infinity."""
 
 
@@ -80,14 +80,14 @@ class NumericColumn:
     def __post_init__(self) -> None:
         if self.clip is not None:
             _require("clip", self.clip[0] < self.clip[1], (list(self.clip), "give the smaller number first"))
-            cure = f"use numbers that float32 holds, below {_FLOAT32_LIMIT:.2g}"
-            _require("clip", all(abs(bound) < _FLOAT32_LIMIT for bound in self.clip), (list(self.clip), cure))
+            cure = f"use numbers that float32 holds, below {FLOAT32_LIMIT:.2g}"
+            _require("clip", all(abs(bound) < FLOAT32_LIMIT for bound in self.clip), (list(self.clip), cure))
         if self.missing is not None and self.integer:
             fits = self.missing.is_integer() and -(2.0**63) <= self.missing < 2.0**63
             _require("missing", fits, (self.missing, "use a whole number of 64 bits, or leave integer out"))
         elif self.missing is not None:
-            cure = f"use a number that float32 holds, below {_FLOAT32_LIMIT:.2g}, as the field does"
-            _require("missing", abs(self.missing) < _FLOAT32_LIMIT, (self.missing, cure))
+            cure = f"use a number that float32 holds, below {FLOAT32_LIMIT:.2g}, as the field does"
+            _require("missing", abs(self.missing) < FLOAT32_LIMIT, (self.missing, cure))
         if self.fill is not None:
             _one_of("fill", self.fill, FILLS)
         if self.scale is not None:

@@ -1,7 +1,7 @@
 """A schema: what the columns of files are, from TOML or from a manifest, and back. Standard library only."""
 
 import difflib
-import math
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
@@ -15,6 +15,7 @@ from bagpipe_hpc.errors import ConfigError, FileError, read_small
 from bagpipe_hpc.storage.shards.entries import GROUP, TIMESTAMP, is_stored_name
 from data_prep.formats.layout import SEPARATORS, Values
 from data_prep.schema.columns import (
+    FLOAT32_LIMIT,
     KINDS,
     CategoricalColumn,
     GroupColumn,
@@ -357,19 +358,24 @@ def _check_own(where: str, column: NumericColumn | CategoricalColumn) -> None:
         _check_missing(f"{where}.missing", column)
 
 
+_WRITTEN = {
+    "integer": "-?[0-9]+",
+    "hex": "[0-9a-fA-F]{1,8}",
+    "decimal": r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?",
+    "text": r"[^\0]+",
+}
+"""How fields are written, as `formats.fields` reads them; that module is not for the standard library alone."""
+
+
 def _check_missing(key: str, column: CategoricalColumn) -> None:
     text = column.missing or ""
+    fits = re.fullmatch(_WRITTEN[column.values], text, re.DOTALL) is not None
     try:
-        match column.values:
-            case "integer":
-                fits = -(1 << 63) <= int(text) < 1 << 63
-            case "hex":
-                fits = 0 <= int(text, 16) < 1 << 32
-            case "decimal":
-                fits = math.isfinite(float(text))
-            case _:
-                fits = text != ""
-    except ValueError:
+        if fits and column.values == "integer":
+            fits = -(1 << 63) <= int(text) < 1 << 63
+        elif fits and column.values == "decimal":
+            fits = abs(float(text)) < FLOAT32_LIMIT
+    except ValueError:  # of an integer with thousands of digits
         fits = False
     if not fits:
         cure = f"use a text that the field could hold: its values are {column.values}"

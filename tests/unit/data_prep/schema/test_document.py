@@ -5,8 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from bagpipe_hpc.config.values import toml_value
 from bagpipe_hpc.errors import ConfigError
+from data_prep.formats.fields import problem
+from data_prep.schema.columns import CategoricalColumn
 from data_prep.schema.document import READY, column_toml, load_schema, schema_of, to_document
+from data_prep.schema.rows import field_of
 
 GOOD = '[columns]\nclick = { kind = "label" }\nitem = { kind = "categorical" }\n'
 MORE = GOOD + 'price = { kind = "numeric" }\nat = { kind = "timestamp" }\n'
@@ -162,3 +166,46 @@ def test_ready_schemas_are_read_by_their_short_names_and_written_back(name: str)
     written = tomllib.loads((READY / f"{name}.toml").read_text())
     for section, column in schema.placed():
         assert tomllib.loads(column_toml(column)) == {column.name: written[section][column.name]}
+
+
+GOOD_FILLINGS = {
+    "integer": ["0", "-0", "007", "-9223372036854775808", "9223372036854775807", "0" * 90 + "7"],
+    "hex": ["0", "fF", "0000001f", "ffffffff"],
+    "decimal": ["0", "-0", "+.5", "5.", "1e38", "-3.4028235e38"],
+    "text": ["-0", " ", "ä"],
+}
+BAD_FILLINGS = {
+    "integer": ["", "1_0", " 5", "5\n", "+5", "2.5", "٣", "9223372036854775808", "9" * 5000],
+    "hex": ["", "-0", "1_0", " 5", "0x1f", "000000001", "٣"],
+    "decimal": ["", "1_0", " 5", "nan", "inf", ".", "1e39", "٣"],
+    "text": ["", "a\0b"],
+}
+
+
+def with_filling(values: str, text: str) -> str:
+    more = ", bucketise = [1]" if values == "decimal" else ""
+    return GOOD + f'p = {{ kind = "categorical", values = "{values}", missing = {toml_value(text)}{more} }}\n'
+
+
+@pytest.mark.parametrize(("values", "text"), [(kind, text) for kind in BAD_FILLINGS for text in BAD_FILLINGS[kind]])
+def test_a_filling_that_no_field_could_hold_is_refused(tmp_path: Path, values: str, text: str) -> None:
+    (tmp_path / "my.toml").write_text(with_filling(values, text))
+    with pytest.raises(ConfigError, match=f"columns.p.missing = .*: its values are {values}$"):
+        load_schema(str(tmp_path / "my.toml"))
+
+
+@pytest.mark.parametrize(("values", "text"), [(kind, text) for kind in GOOD_FILLINGS for text in GOOD_FILLINGS[kind]])
+def test_a_filling_is_written_as_fields_are(tmp_path: Path, values: str, text: str) -> None:
+    """And so that a field may be."""
+    (tmp_path / "my.toml").write_text(with_filling(values, text))
+    schema = load_schema(str(tmp_path / "my.toml"))
+    [field] = [field_of(column) for column in schema.columns if column.name == "p"]
+    assert problem(field, text.encode()) is None
+
+
+@pytest.mark.parametrize(("values", "text"), [(kind, text) for kind in BAD_FILLINGS for text in BAD_FILLINGS[kind][1:]])
+def test_what_is_refused_no_field_may_hold(values: str, text: str) -> None:
+    """A zero byte is refused for the whole line."""
+    if "\0" not in text:
+        column = CategoricalColumn(name="p", values=values, bucketise=(1.0,) if values == "decimal" else ())
+        assert problem(field_of(column), text.encode()) is not None
