@@ -115,11 +115,13 @@ def _require_finite(column: NumericColumn, numbers: pa.DoubleArray, features: ND
     if np.isfinite(features).all():
         return
     number = numbers[int(np.flatnonzero(~np.isfinite(features))[0])].as_py()
+    shape = "" if column.fill else "the root " if column.root else "the logarithm " if column.log else ""
+    named = "a missing number" if number is None else f"{shape}{number}"
     section = "columns" if column.source is None else "derived"
     key = "standardise = true" if column.standardise else f"scale = {column.scale!r}"
     raise DataError(
-        f"{column.name}: {'a missing number' if number is None else number} becomes too large for float32 by {key}, "
-        f"which goes by the training rows; correct the row, or give {section}.{column.name} of the schema a clip"
+        f"{column.name}: {named} becomes too large for float32 by {key}, which goes by the training rows; correct the "
+        f"row, or give {section}.{column.name} of the schema a clip"
     )
 
 

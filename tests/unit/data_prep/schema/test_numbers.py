@@ -150,3 +150,22 @@ def test_features_that_take_nothing_from_training_rows_are_finite(integer: bool,
     column = NumericColumn(name="p", integer=integer, **keys)
     features = filled(pa.array(numbers, pa.int64() if integer else pa.float64()), column)
     assert np.isfinite(features.astype(np.float32)).all()
+
+
+def test_what_is_refused_is_called_what_it_is() -> None:
+    """A root is not the number in the file, and one that is missing is none."""
+    for keys, number, named in (
+        ({"root": True, "scale": "robust"}, 1e19, r"p: the root 1e\+19"),
+        ({"log": True, "scale": "robust"}, 80.0, r"p: the logarithm 80\.0"),
+        ({"fill": "mean", "log": True, "scale": "robust"}, 1e30, r"p: 1e\+30"),
+        ({"fill": "mean", "scale": "robust"}, None, "p: a missing number"),
+    ):
+        columns = (LabelColumn(name="y"), CategoricalColumn(name="c"), NumericColumn(name="p", **keys))
+        rows = SchemaFormat(Schema(FileRules(), columns))
+        refine = rows.refinement({"p": {"fill": 1e38, "origin": 0.0, "spread": 1e-60}})
+        batch = pa.RecordBatch.from_arrays(
+            [pa.array([value], field.type) for value, field in zip([0, [0.0], "a", number], rows.schema, strict=True)],
+            schema=rows.schema,
+        )
+        with pytest.raises(DataError, match=f"{named} becomes too large for float32 by scale = 'robust'"):
+            refine(batch)
