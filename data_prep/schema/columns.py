@@ -53,7 +53,7 @@ class NumericColumn:
         integer: the field is a whole number of 64 bits; otherwise a decimal number.
         missing: number that stands for a missing one, and that the field could hold; None: the feature is 0 then,
             whatever its transforms.
-        clip: smallest and largest number, within float32; others become the nearer of the two.
+        clip: smallest and largest number; others become the nearer of the two.
         log: log(1 + max(x, 0)).
         standardise: (x - mean) / deviation, both those of the training rows that have a number.
         fill: a missing number is the `mean` or the `median` of the training rows that have one.
@@ -80,8 +80,9 @@ class NumericColumn:
     def __post_init__(self) -> None:
         if self.clip is not None:
             _require("clip", self.clip[0] < self.clip[1], (list(self.clip), "give the smaller number first"))
-            cure = f"use numbers that float32 holds, below {FLOAT32_LIMIT:.2g}"
-            _require("clip", all(abs(bound) < FLOAT32_LIMIT for bound in self.clip), (list(self.clip), cure))
+            within = self.clip[0] < FLOAT32_LIMIT and self.clip[1] > -FLOAT32_LIMIT  # a far bound is none
+            cure = f"use bounds between which float32 has numbers, below {FLOAT32_LIMIT:.2g}"
+            _require("clip", within, (list(self.clip), cure))
         if self.missing is not None and self.integer:
             fits = self.missing.is_integer() and -(2.0**63) <= self.missing < 2.0**63
             _require("missing", fits, (self.missing, "use a whole number of 64 bits, or leave integer out"))

@@ -40,7 +40,7 @@ BAD = {
     ),
     "a range beyond float32": (
         GOOD + 'p = { kind = "numeric", clip = [1e39, 1e40] }\n',
-        r"columns.p: clip = \[1e\+39, 1e\+40\]: use numbers that float32 holds, below 3.4e\+38",
+        r"columns.p: clip = \[1e\+39, 1e\+40\]: use bounds between which float32 has numbers, below 3.4e\+38",
     ),
     "a filling beyond float32": (
         GOOD + 'p = { kind = "numeric", missing = 1e300, standardise = true }\n',

@@ -141,7 +141,9 @@ def test_a_number_that_is_infinite_once_it_is_scaled_is_refused(
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
-@pytest.mark.parametrize("keys", [{}, {"missing": -3.4e38}, {"clip": (-3.4e38, 3.4e38)}, {"log": True}, {"root": True}])
+@pytest.mark.parametrize(
+    "keys", [{}, {"missing": -3.4e38}, {"clip": (-3.4e38, 3.4e38)}, {"clip": (0, 1e300)}, {"log": True}, {"root": True}]
+)
 @pytest.mark.parametrize("integer", [False, True])
 def test_features_that_take_nothing_from_training_rows_are_finite(integer: bool, keys: dict[str, Any]) -> None:
     """Whatever a field may hold."""
