@@ -13,8 +13,11 @@ from bagpipe_hpc.evaluation.click_evaluation import Evaluation
 from bagpipe_hpc.run.output_folder import is_own_checkpoint
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME, is_made_again, read_metrics
+from bagpipe_hpc.telemetry.told_evaluations import require_evaluations
 
 log = logging.getLogger(__name__)
+
+_MEASURES = tuple(field.name for field in fields(Evaluation))
 
 
 def find_kept(run: Run) -> tuple[Evaluation, ...]:
@@ -25,14 +28,10 @@ def find_kept(run: Run) -> tuple[Evaluation, ...]:
     for event in read_metrics(path).events:
         is_of_step = event["event"] == "evaluation" and event["step"] == run.steps_done
         if is_of_step and not is_made_again(event, run.evaluated_first):
-            own = {field.name: event[field.name] for field in fields(Evaluation) if field.name in event}
             try:
-                found.append(Evaluation(**own))
-            except TypeError as error:  # one of the numbers is not there
-                log.warning(
-                    "%s: the evaluation of step %d is not kept, for another version wrote it (%s)",
-                    path,
-                    run.steps_done,
-                    error,
-                )
+                require_evaluations(event)
+            except ValueError as error:
+                log.warning("%s: the evaluation of step %d is not compared: %s", path, run.steps_done, error)
+                continue
+            found.append(Evaluation(**{name: event[name] for name in _MEASURES if name in event}))
     return tuple(found)

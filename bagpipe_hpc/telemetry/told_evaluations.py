@@ -23,15 +23,19 @@ def told_evaluations(path: Path) -> Iterator[dict[str, Any]]:
         if event["event"] != "evaluation":
             continue
         try:
-            _require_evaluations(event)
+            require_evaluations(event)
         except ValueError as error:
             log.warning("%s: the evaluation of step %d is left out of the summary: %s", path, event["step"], error)
         else:
             yield event
 
 
-def _require_evaluations(event: dict[str, Any]) -> None:
-    """See that an event has the measures of an `Evaluation`, and so has each of its further labels."""
+def require_evaluations(event: dict[str, Any]) -> None:
+    """See that an event has the measures of an `Evaluation`, and so has each of its further labels.
+
+    Raises:
+        ValueError: one is not there, or no number.
+    """
     _require_measures("it", event)
     further = event.get("further_labels", {})
     if not isinstance(further, dict):

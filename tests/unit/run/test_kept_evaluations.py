@@ -45,5 +45,10 @@ def test_one_that_lacks_a_number_is_left_out_and_that_is_said(tmp_path: Path, ca
     older = {name: value for name, value in asdict(FOUND).items() if name != "calibration"}
     with caplog.at_level(logging.WARNING):
         assert find_kept(run_of(tmp_path, older, asdict(FOUND))) == (FOUND,)
-    assert "the evaluation of step 40 is not kept, for another version wrote it" in caplog.text
-    assert "'calibration'" in caplog.text
+    assert "the evaluation of step 40 is not compared: it has no calibration" in caplog.text
+
+
+def test_one_whose_measure_is_no_number_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert find_kept(run_of(tmp_path, asdict(FOUND) | {"auc": "0.7"})) == ()
+    assert "is not compared: it has auc = '0.7'" in caplog.text
