@@ -253,7 +253,7 @@ class TextFields:
     def split(self, line: str) -> list[str]:
         """The fields of a line without its end, out of their quotes."""
         if self.quoted:
-            return next(csv.reader([line], delimiter=self.separator), [])
+            return split_quoted(line, self.separator)
         return line.split(self.separator)
 
 
@@ -381,6 +381,13 @@ class TextLayout(TextFields, RowLayout):
         """The whole description, a line for each column and one for the rest; equal layouts have equal words."""
         rest = f"separator={self.separator!r}, header={self.header}, quoted={self.quoted}, missing={self.missing}"
         return (*super().words(), rest)
+
+
+def split_quoted(line: str, separator: str) -> list[str]:
+    """The fields of a line without its end, out of their quotes, as long as they may be."""
+    if len(line) > csv.field_size_limit():  # of the whole process; other readers of it lose nothing by a higher one
+        csv.field_size_limit(len(line))
+    return next(csv.reader([line], delimiter=separator), [])
 
 
 def table_of(column: Sparse | SparseList) -> str:

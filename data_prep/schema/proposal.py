@@ -3,7 +3,6 @@
 Shapes: `n` rows of the sample.
 """
 
-import csv
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ from bagpipe_hpc.config.doors import SettingError
 from bagpipe_hpc.config.values import toml_value
 from bagpipe_hpc.errors import DataError
 from data_prep.formats.fields import problem
-from data_prep.formats.layout import Column, Dense, Sparse, SparseList, Time, Values
+from data_prep.formats.layout import Column, Dense, Sparse, SparseList, Time, Values, split_quoted
 from data_prep.input_files import find_sources
 from data_prep.parquet_blocks import column_types, is_parquet, read_rows
 from data_prep.schema.columns import (
@@ -178,7 +177,7 @@ def _text_sample(source: Path) -> _Sample:
             "row a line?"
         )
     quoted = any('"' in line for line in lines)
-    rows = list(csv.reader(lines, delimiter=separator) if quoted else (line.split(separator) for line in lines))
+    rows = [split_quoted(line, separator) if quoted else line.split(separator) for line in lines]
     width = Counter(map(len, rows)).most_common(1)[0][0]
     rows = [row for row in rows if len(row) == width]
     if twice := _named_twice(rows):
@@ -197,7 +196,7 @@ def _text_sample(source: Path) -> _Sample:
 
 def _regularity(lines: Sequence[str], separator: str) -> float:
     """How much a character looks like the separator: fields of a line, if nearly all lines have as many; else 0."""
-    counts = Counter(len(row) for row in csv.reader(lines[:200], delimiter=separator))
+    counts = Counter(len(split_quoted(line, separator)) for line in lines[:200])
     fields, often = counts.most_common(1)[0]
     return fields if fields > 1 and often >= 0.9 * sum(counts.values()) else 0
 

@@ -186,3 +186,17 @@ def test_times_of_every_type_in_parquet_are_looked_at(tmp_path: Path) -> None:
     days = pa.array([20_000, 3_000_000, -1_000_000], pa.date32())
     pa_parquet.write_table(pa.table({"click": [0, 1, 0], "item": ["u", "v", "u"], "day": days}), tmp_path / "days")
     assert "day = " in propose_schema(str(tmp_path / "days"))
+
+
+def test_fields_of_any_length_are_read(tmp_path: Path) -> None:
+    """Of a name, a text and one with quotes: the csv module gives up at 131,072 characters."""
+    name, long = "n" * 140_000, "x" * 140_000
+    rows = [f'{row % 2},"{long if row == 7 else "a"}",{row % 5}' for row in range(20)]
+    (tmp_path / "clicks.csv").write_text(f"click,item,{name}\n" + "\n".join(rows))
+    assert kinds(proposed(tmp_path / "clicks.csv")) == {"click": "label", "item": "categorical", name: "categorical"}
+
+
+def test_a_quote_that_nothing_closes_spoils_its_line_alone(tmp_path: Path) -> None:
+    rows = [f'{row % 2},"b' if row == 3 else f"{row % 2},a" for row in range(200)]
+    (tmp_path / "clicks.csv").write_text("click,item\n" + "\n".join(rows))
+    assert "from the first 200 rows" in propose_schema(str(tmp_path / "clicks.csv"))
