@@ -30,7 +30,7 @@ def generate_graph(arguments: Namespace) -> int:
 def add_prepare_graph(parser: CommandParser) -> None:
     """The arguments of `bagpipe prepare-graph`."""
     parser.add_argument(
-        "--edges", nargs="+", required=True, metavar="FILE", help="text, two node numbers a line; also .gz"
+        "--edges", nargs="+", required=True, metavar="FILE", help="text, two node numbers a line, plain or compressed"
     )
     parser.add_argument(
         "--nodes", required=True, metavar="FILE.csv", help="samples: node, labels, and numbers; with a header"

@@ -5,8 +5,7 @@ All edges are in memory at once: up to about 50 bytes for each direction of one.
 Legend: `N` nodes, `E` edges that are read.
 """
 
-import gzip
-import zlib
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -20,13 +19,17 @@ from bagpipe_hpc.errors import CapacityError, DataError
 from bagpipe_hpc.plan.bags import Int64s
 from bagpipe_hpc.plan.neighbours import Graph
 from bagpipe_hpc.storage.graphs.graph_file import neighbour_type
+from data_prep.formats.fields import shown
+from data_prep.text_blocks import TextPosition, count_lines, read_blocks, split_first_line
 
 MOST_NODES = 3_000_000_000
 """The square of their number is one of 64 bits."""
 _NODE_BYTES, _EDGE_BYTES = 16, 24
 """While neighbours are listed: of a node, and at the least of an edge in one direction."""
-_COMMENTS = (b"#", b"%")
+_BEGINNING = re.compile(rb"(?:[#%][^\r\n]*|[ \t]*[\r\n]+)*")
+"""Comments and empty lines."""
 _SEPARATORS = ("\t", ",", ";", " ")
+_CURE = "an edge is a line of two node numbers with a tab, comma, semicolon or blank between"
 
 
 class Edges(NamedTuple):
@@ -49,10 +52,11 @@ class Edges(NamedTuple):
 def read_edges(files: Sequence[Path]) -> Edges:
     """Read edges: a line each, two node numbers with a tab, comma, semicolon or blank between.
 
-    Lines at the beginning of a file may be comments, with `#` or `%` first. Files may be compressed with gzip.
+    Lines at the beginning of a file may be empty, or comments with `#` or `%` first. Files may be compressed with gzip,
+    bzip2, xz or zstd.
 
     Raises:
-        DataError: a line is no edge, or there is none.
+        DataError: a line is no edge, or there is none; a file cannot be read.
     """
     read = [_read(file) for file in files]
     edges = Edges(*(np.concatenate(parts) for parts in zip(*read, strict=True)))
@@ -101,44 +105,60 @@ def build_graph(edges: Edges, nodes: int, *, directed: bool) -> tuple[Graph, int
 
 def _read(file: Path) -> Edges:
     """The edges of a file."""
-    skipped, separator = _layout(file)
-    if separator == "":
-        return Edges(np.empty(0, np.int64), np.empty(0, np.int64))
+    separator, parts, before = "", [Edges(np.empty(0, np.int64), np.empty(0, np.int64))], 0
+    for block in read_blocks(file, TextPosition()):
+        text = block.text
+        if not separator:
+            text = _BEGINNING.sub(b"", text, count=1)
+            separator = _separator(split_first_line(text)[0])
+        if not text.strip():
+            continue
+        try:
+            edges = _parse(text, separator)
+        except pa.ArrowInvalid as error:
+            raise DataError(f"{file}{_told(error, text, separator, block.end.line)}; {_CURE}") from error
+        for numbers in edges:
+            wrong = np.flatnonzero((numbers < 0) | (numbers >= MOST_NODES))
+            if wrong.size:
+                raise DataError(
+                    f"{file}: edge {before + wrong[0] + 1} has node {numbers[wrong[0]]}; nodes have numbers from 0 to "
+                    f"below {MOST_NODES}"
+                )
+        parts.append(edges)
+        before += len(edges.sources)
+    return Edges(*(np.concatenate(numbers) for numbers in zip(*parts, strict=True)))
+
+
+def _separator(line: bytes) -> str:
+    """What stands between the numbers of a line; nothing in an empty one."""
+    text = line.strip()
+    return next((one for one in _SEPARATORS if one.encode() in text), "\t") if text else ""
+
+
+def _parse(text: bytes, separator: str) -> Edges:
+    """The edges of whole lines.
+
+    Raises:
+        pyarrow.ArrowInvalid: a line is no edge.
+    """
+    if b"x" in text or b"X" in text:
+        raise pa.ArrowInvalid("pyarrow reads 0x1 as 1")
     names = ["source", "target"]
-    try:
-        table = pa_csv.read_csv(
-            file,
-            pa_csv.ReadOptions(column_names=names, skip_rows=skipped),
-            pa_csv.ParseOptions(delimiter=separator),
-            pa_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.int64()), null_values=[]),
-        )
-    except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"{file}: {_told(error)}; an edge is a line of two node numbers") from error
-    sources, targets = (table.column(name).to_numpy() for name in names)
-    for numbers in (sources, targets):
-        wrong = np.flatnonzero((numbers < 0) | (numbers >= MOST_NODES))
-        if wrong.size:
-            raise DataError(
-                f"{file}: edge {wrong[0] + 1} has node {numbers[wrong[0]]}; nodes have numbers from 0 to below "
-                f"{MOST_NODES}"
-            )
-    return Edges(sources, targets)
+    table = pa_csv.read_csv(
+        pa.BufferReader(text),
+        pa_csv.ReadOptions(column_names=names),
+        pa_csv.ParseOptions(delimiter=separator),
+        pa_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.int64()), null_values=[]),
+    )
+    return Edges(*(table.column(name).to_numpy() for name in names))
 
 
-def _layout(file: Path) -> tuple[int, str]:
-    """How many lines of comments a file begins with, and what stands between its numbers; nothing without lines."""
-    skipped = 0
-    try:
-        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as lines:
-            for line in lines:
-                if not line.startswith(_COMMENTS):
-                    text = line.decode("ascii", "replace").strip()
-                    return skipped, next((one for one in _SEPARATORS if one in text), "\t")
-                skipped += 1
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{file}: cannot be read ({error}); check the path and the permissions") from error
-    return skipped, ""
-
-
-def _told(error: Exception) -> str:
-    return str(error).partition("\n")[0]
+def _told(error: Exception, text: bytes, separator: str, end: int) -> str:
+    """The first line that is no edge, by its number: `end` is that of the last one. Else what the parser says."""
+    number = rb'[ \t]*"?-?[0-9]+"?[ \t]*'
+    edge = re.compile(number + re.escape(separator.encode()) + number)
+    first = end - count_lines(text) + 1
+    for at, line in enumerate(text.splitlines(), first):
+        if line and not edge.fullmatch(line):
+            return f":{at}: {shown(line)} is no edge"
+    return f": {str(error).partition(chr(10))[0]}"

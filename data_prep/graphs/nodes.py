@@ -3,6 +3,7 @@
 Legend: `n` samples, `N` dense features, `K` labels.
 """
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,10 +17,14 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import ConfigError, DataError
 from bagpipe_hpc.plan.bags import Int64s
+from data_prep.formats.fields import shown
+from data_prep.text_blocks import TextPosition, count_line_ends, read_blocks, split_first_line
 
 NODE = "node"
 """Name of the column of node numbers, of the feature and of the table."""
 MOST_CLASSES = 1000
+_HEXADECIMAL = re.compile(rb'[\r\n,][ \t"]*(-?0[xX][^\r\n,]*)')
+"""A field that pyarrow reads as a whole number."""
 
 
 class Nodes(NamedTuple):
@@ -44,7 +49,7 @@ def read_nodes(file: Path, label_columns: Sequence[str]) -> Nodes:
     A column of labels holds 0 and 1, or numbers of C classes from 0, which become a label for each class.
 
     Args:
-        file: may be compressed with gzip.
+        file: may be compressed with gzip, bzip2, xz or zstd.
         label_columns: names of the columns of labels, one at least.
 
     Raises:
@@ -52,10 +57,7 @@ def read_nodes(file: Path, label_columns: Sequence[str]) -> Nodes:
             twice.
         ConfigError: the nodes' numbers are to be labels.
     """
-    try:
-        table = pa_csv.read_csv(file)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"{file}: {str(error).partition(chr(10))[0]}; write a CSV file with a header") from error
+    table = _read(file)
     for name in (NODE, *label_columns):
         if table.column_names.count(name) != 1:
             raise DataError(f"{file}: has no column {name!r}, or two; it has {', '.join(table.column_names)}")
@@ -79,6 +81,26 @@ def read_nodes(file: Path, label_columns: Sequence[str]) -> Nodes:
         np.concatenate([columns for columns, _ in labels], axis=1),
         tuple(name for _, names in labels for name in names),
     )
+
+
+def _read(file: Path) -> pa.Table:
+    """The columns of a file."""
+    text = b"".join(block.text for block in read_blocks(file, TextPosition()))
+    header = split_first_line(text)[0]
+    try:
+        header.decode()
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{file}:1: the header holds {shown(error.object[error.start :])}, which is no UTF-8 text; convert the "
+            "file, as with iconv -t UTF-8, or rename the column"
+        ) from None
+    if found := _HEXADECIMAL.search(text, len(header)):
+        line = count_line_ends(text[: found.start(1)]) + 1
+        raise DataError(f"{file}:{line}: {shown(found[1])} is no decimal number; write 16 for 0x10")
+    try:
+        return pa_csv.read_csv(pa.BufferReader(text))
+    except pa.ArrowInvalid as error:
+        raise DataError(f"{file}: {str(error).partition(chr(10))[0]}; write a CSV file with a header") from error
 
 
 def _whole_numbers(file: Path, table: pa.Table, name: str) -> Int64s:

@@ -52,7 +52,9 @@ def prepare_graph(
     """
     if twice := next((name for name, count in Counter(labels).items() if count > 1), None):
         raise ConfigError(f"--label {twice}: is named twice; name each column of labels once")
-    sources, (of_nodes,) = find_sources(edges), find_sources([nodes])
+    sources, (of_nodes, *others) = find_sources(edges), find_sources([nodes])
+    if others:
+        raise DataError(f"--nodes {nodes}: finds {len(others) + 1} files; name one, with all samples")
     _require_empty(output)
     read, samples = read_edges(sources), read_nodes(of_nodes, labels)
     highest = max(read.nodes, int(samples.numbers.max()) + 1)

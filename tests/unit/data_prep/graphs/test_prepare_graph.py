@@ -1,6 +1,9 @@
 """Edges and nodes become a graph and shards; what is wrong with them is said with its file, place and cure."""
 
+import bz2
+import functools
 import gzip
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +18,10 @@ from bagpipe_hpc.storage.shards.check import damaged_files, verify_shards
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
 from data_prep.graphs.edges import read_edges
+from data_prep.graphs.nodes import read_nodes
 from data_prep.graphs.prepare import prepare_graph
 from data_prep.synthetic.graph import COMMUNITIES, generate_graph
+from data_prep.text_blocks import read_blocks
 from tests.graphs import write_graph_data
 
 EDGES = "# a comment\n0\t1\n1\t0\n0\t2\n2\t2\n4\t0\n"
@@ -66,19 +71,41 @@ def test_classes_become_labels(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("separator", [",", ";", " "])
-def test_other_separators_and_compression(tmp_path: Path, separator: str) -> None:
-    with gzip.open(tmp_path / "edges.gz", "wt") as file:
-        file.write(EDGES.replace("\t", separator))
-    (tmp_path / "nodes.csv").write_text(NODES)
-    prepare_graph([str(tmp_path / "edges.gz")], str(tmp_path / "nodes.csv"), tmp_path / "out")
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, bytes])
+def test_other_separators_and_compression(tmp_path: Path, separator: str, compress: Callable[[bytes], bytes]) -> None:
+    """Compressed files are told by their first bytes; an empty line below the comments says nothing."""
+    edges = EDGES.replace("\t", separator).replace("comment\n", "comment\n\n# another\n \n")
+    (tmp_path / "edges").write_bytes(compress(edges.encode()))
+    (tmp_path / "nodes").write_bytes(compress(NODES.encode()))
+    prepare_graph([str(tmp_path / "edges")], str(tmp_path / "nodes"), tmp_path / "out")
     assert neighbours(tmp_path / "out") == [[1, 2, 4], [0], [0], [], [0]]
+
+
+def test_edges_are_the_same_whatever_the_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Comments and edges go on in later blocks, where numbers of edges and lines go on, too."""
+    text = "".join(f"# {number}\n" for number in range(20)) + "".join(f"{node} {node + 1}\n" for node in range(99))
+    read = functools.partial(read_blocks, block_bytes=64)
+    monkeypatch.setattr("data_prep.graphs.edges.read_blocks", read)
+    (tmp_path / "edges").write_text(text)
+    edges = read_edges([tmp_path / "edges"])
+    assert edges.sources.tolist() == list(range(99))
+    assert edges.targets.tolist() == list(range(1, 100))
+    (tmp_path / "edges").write_text(text + "1 -1\n")
+    with pytest.raises(DataError, match="edges: edge 100 has node -1"):
+        read_edges([tmp_path / "edges"])
+    (tmp_path / "edges").write_text(text + "1\n")
+    with pytest.raises(DataError, match="edges:120: '1' is no edge"):
+        read_edges([tmp_path / "edges"])
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"edges": "0\t1\n0\tx\n"}, r"edges\.tsv: .*'x'.*an edge is a line of two node numbers"),
-        ({"edges": "0\t1\t2\n"}, r"edges\.tsv: .*an edge is a line of two node numbers"),
+        ({"edges": "0\t1\n0\tx\n"}, r"edges\.tsv:2: '0\\tx' is no edge; an edge is a line of two node numbers"),
+        ({"edges": "# a\n\n0\t1\t2\n"}, r"edges\.tsv:3: '0\\t1\\t2' is no edge; an edge is a line of two"),
+        ({"edges": "# a\n0x1\t1\n"}, r"edges\.tsv:2: '0x1\\t1' is no edge"),
+        ({"edges": f"0\t{1 << 70}\n"}, rf"edges\.tsv: .*{1 << 70}'; an edge is a line of two node numbers"),
+        ({"nodes": "node,0x1\n1,1\n0,0x1\n"}, r"nodes\.csv:3: '0x1' is no decimal number; write 16 for 0x10"),
         ({"edges": "0\t1\n0\t-3\n"}, r"edges\.tsv: edge 2 has node -3; nodes have numbers from 0"),
         (
             {"edges": f"0\t{1 << 40}\n"},
@@ -108,6 +135,20 @@ def test_what_is_wrong_is_said(tmp_path: Path, changes: dict[str, Any], said: st
     with pytest.raises(DataError, match=said):
         prepared(tmp_path, **changes)
     assert not (tmp_path / "out").exists()
+
+
+def test_nodes_stand_in_one_file(tmp_path: Path) -> None:
+    (tmp_path / "more.csv").write_text(NODES)
+    (tmp_path / "nodes.csv").write_text(NODES)
+    (tmp_path / "edges.tsv").write_text(EDGES)
+    with pytest.raises(DataError, match=r"--nodes .*\*\.csv: finds 2 files; name one"):
+        prepare_graph([str(tmp_path / "edges.tsv")], str(tmp_path / "*.csv"), tmp_path / "out")
+
+
+def test_a_name_of_a_column_that_is_no_utf_8_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "nodes").write_bytes(b"node,label,gr\xf6\xdfe\n1,1,2\n")
+    with pytest.raises(DataError, match=r"nodes:1: the header holds '\\xf6\\xdfe', which is no UTF-8 text; convert"):
+        read_nodes(tmp_path / "nodes", ["label"])
 
 
 def test_numbers_of_nodes_are_no_labels(tmp_path: Path) -> None:
