@@ -9,13 +9,14 @@ import numpy as np
 from bagpipe_hpc.errors import CapacityError, ConfigError, DataError
 from bagpipe_hpc.storage.graphs.graph_file import GRAPH_NAME, write_graph
 from bagpipe_hpc.storage.output_errors import DISK_IS_FULL, reason
-from bagpipe_hpc.storage.shards.entries import FeatureInfo, InputInfo, ShardInfo, TableInfo
+from bagpipe_hpc.storage.shards.entries import FeatureInfo, ShardInfo, TableInfo
 from bagpipe_hpc.storage.shards.manifest import SCHEMA_VERSION, ShardManifest, save_manifest
 from bagpipe_hpc.storage.shards.samples import Samples
 from bagpipe_hpc.storage.shards.writer import write_shard
 from data_prep.graphs.edges import MOST_NODES, build_graph, read_edges, require_memory
 from data_prep.graphs.nodes import NODE, Nodes, read_nodes
 from data_prep.input_files import find_sources
+from data_prep.preparation_state import describe_inputs
 
 SOURCE_FORMAT = "graph"
 
@@ -54,7 +55,9 @@ def prepare_graph(
         raise ConfigError(f"--label {twice}: is named twice; name each column of labels once")
     sources, (of_nodes, *others) = find_sources(edges), find_sources([nodes])
     if others:
-        raise DataError(f"--nodes {nodes}: finds {len(others) + 1} files; name one, with all samples")
+        raise DataError(
+            f"--nodes {nodes}: finds {len(others) + 1} files; name one, which has all nodes that are samples"
+        )
     _require_empty(output)
     read, samples = read_edges(sources), read_nodes(of_nodes, labels)
     highest = max(read.nodes, int(samples.numbers.max()) + 1)
@@ -90,7 +93,7 @@ def prepare_graph(
             tables=(TableInfo(NODE, count),),
             train=train,
             test=test,
-            inputs=tuple(_input(file) for file in (*sources, of_nodes)),
+            inputs=describe_inputs([*sources, of_nodes]),
             settings={"directed": directed, "test_fraction": test_fraction},
             features=(FeatureInfo(NODE, NODE),),
             labels=samples.label_names,
@@ -123,8 +126,3 @@ def _write(
             labels if labels.shape[1] > 1 else labels[:, 0],
         )
         yield write_shard(output / f"{split}-{number:05d}.h5", len(samples), [samples])
-
-
-def _input(file: Path) -> InputInfo:
-    found = file.stat()
-    return InputInfo(file.name, found.st_size, found.st_mtime_ns)
