@@ -21,7 +21,7 @@ from data_prep.formats.layout import TextFields, TextLayout
 from data_prep.schema.document import Schema
 from data_prep.schema.rows import field_of
 from data_prep.synthetic.criteo_clicks import click_blocks
-from data_prep.synthetic.schema_rows import as_text, schema_blocks
+from data_prep.synthetic.schema_rows import as_text, needs_quotes, require_times, schema_blocks
 from data_prep.synthetic.sequences import sequence_blocks
 
 DrawBlocks = Callable[[int, int, float, int | None], Iterator[pa.Table]]
@@ -113,6 +113,8 @@ def _text_of_kind(kind: str) -> _Write:
 
 def _rows_of_schema(schema: Schema, *, parquet: bool) -> _Write:
     """What writes the rows of a schema."""
+    require_times(schema)
+    has_quotes = not parquet and needs_quotes(schema)
     fields = TextFields(
         tuple(map(field_of, schema.columns)), schema.file.character, schema.file.header, schema.file.quoted
     )
@@ -120,7 +122,7 @@ def _rows_of_schema(schema: Schema, *, parquet: bool) -> _Write:
     def write(sink: _Sink, rows: int, seed: int, zipf: float, ids_at_most: int | None) -> None:
         blocks = schema_blocks(schema, rows, seed, zipf, ids_at_most)
         if not parquet:
-            _write_text(sink, fields, (as_text(schema, block) for block in blocks))
+            _write_text(sink, fields, (as_text(schema, block) for block in blocks), has_quotes)
             return
         first = next(blocks)
         with pa_parquet.ParquetWriter(sink, first.schema, compression="zstd") as file:
@@ -130,10 +132,13 @@ def _rows_of_schema(schema: Schema, *, parquet: bool) -> _Write:
     return write
 
 
-def _write_text(sink: _Sink, fields: TextFields, blocks: Iterable[pa.Table]) -> None:
-    options = pa_csv.WriteOptions(include_header=False, delimiter=fields.separator, quoting_style="none")
+def _write_text(sink: _Sink, fields: TextFields, blocks: Iterable[pa.Table], has_quotes: bool = False) -> None:
+    """Write rows; with quotes, all texts stand in them."""
+    quoting = "needed" if has_quotes else "none"
+    options = pa_csv.WriteOptions(include_header=False, delimiter=fields.separator, quoting_style=quoting)
     if fields.header:
-        names = (f'"{name}"' if fields.quoted and fields.separator in name else name for name in fields.names)
+        quoted = ('"{}"'.format(name.replace('"', '""')) for name in fields.names)
+        names = quoted if has_quotes else fields.names
         sink.write(f"{fields.separator.join(names)}\n".encode())
     for block in blocks:
         pa_csv.write_csv(block, sink, options)

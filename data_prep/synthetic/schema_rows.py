@@ -6,8 +6,9 @@ log-odds of a label: ids belong to `KINDS` kinds, and a click is likelier on wha
 Shapes: `n` rows of a block, `I` ids of a table, `H` values of all lists of a block.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from bagpipe_hpc.errors import ConfigError
 from data_prep.formats.hex_columns import format_hex
 from data_prep.schema.columns import (
     CategoricalColumn,
@@ -121,7 +123,7 @@ def schema_blocks(schema: Schema, rows: int, seed: int, zipf: float, ids_at_most
         columns = dict(drawn.columns)
         for label, intercept in zip(labels, intercepts, strict=True):
             clicked = rng.random(BLOCK_ROWS) < sigmoid(drawn.log_odds + intercept)
-            columns[label.name] = _label(label, clicked, rng)
+            columns[label.name] = _label(label, schema.file.missing, clicked, rng)
         ordered = [columns[column.name] for column in schema.columns]
         names = [column.name for column in schema.columns]
         yield pa.Table.from_arrays(ordered, names=names).slice(0, rows - first)
@@ -134,6 +136,51 @@ def as_text(schema: Schema, rows: pa.Table) -> pa.Table:
         for column in schema.columns
     ]
     return pa.Table.from_arrays(columns, names=rows.column_names)
+
+
+def needs_quotes(schema: Schema) -> bool:
+    """Whether fields of the rows, or names of columns, have to stand in quotes where they are written as text.
+
+    Raises:
+        ConfigError: they have to, and the file has no quotes; or no field can hold them.
+    """
+    character, found = schema.file.character, False
+    for column in schema.columns:
+        texts = {"name": column.name} if schema.file.header else {}
+        match column:
+            case LabelColumn(positive=(word, *_)):
+                texts["positive"] = word
+            case TimestampColumn(format=written) if "%" in written:
+                texts["format"] = _times(column, np.array([FIRST_SECOND]))[0].as_py()
+        for key, text in texts.items():
+            where = f"generate: columns.{column.name}.{key} = {text!r:.80}"
+            if "\n" in text or "\r" in text:
+                raise ConfigError(f"{where}: holds an end of line, which no field may; write Parquet, or leave it out")
+            if character in text or '"' in text:
+                if not schema.file.quoted:
+                    raise ConfigError(
+                        f"{where}: holds the separator or a quote, and file.quoted is false; set it to true, use "
+                        "another separator, or write Parquet"
+                    )
+                found = True
+    return found
+
+
+def require_times(schema: Schema) -> None:
+    """See that times can be written as a schema has them.
+
+    Raises:
+        ConfigError: they cannot.
+    """
+    for column in schema.columns:
+        if isinstance(column, TimestampColumn) and "%" in column.format:
+            try:
+                pc.strptime(_times(column, np.array([FIRST_SECOND])), column.format, "s")
+            except pa.ArrowInvalid:
+                raise ConfigError(
+                    f"generate: columns.{column.name}.format = {column.format!r:.80}: no time can be written so and "
+                    "read again; use seconds, or a pattern such as %Y-%m-%d %H:%M:%S"
+                ) from None
 
 
 def _draw(world: _World, rng: np.random.Generator, first: int) -> _Rows:
@@ -249,13 +296,17 @@ def _times(column: TimestampColumn, seconds: Int64s) -> pa.Array:
         return pa.array(seconds)
     if column.format == "milliseconds":
         return pa.array(seconds * 1000)
-    return pc.strftime(pa.array(seconds).cast(pa.timestamp("s")), column.format)
+    zone = "UTC" if "%z" in column.format else None
+    return pc.strftime(pa.array(seconds).cast(pa.timestamp("s", zone)), column.format)
 
 
-def _label(column: LabelColumn, clicked: NDArray[np.bool_], rng: np.random.Generator) -> pa.Array:
-    """Labels `[n]` as the column has them: 0 or 1, words, or numbers."""
+def _label(
+    column: LabelColumn, missing: Sequence[str], clicked: NDArray[np.bool_], rng: np.random.Generator
+) -> pa.Array:
+    """Labels `[n]` as the column has them: 0 or 1, words that are none of the `missing` ones, or numbers."""
     if column.positive:
-        other = next(word for word in ("0", "no", "other") if word not in column.positive)
+        words = chain(("0", "no", "other"), (f"other{number}" for number in count(1)))
+        other = next(word for word in words if word not in (*column.positive, *missing))
         return pa.array(np.where(clicked, column.positive[0], other))
     if column.at_least is not None:
         return pa.array(

@@ -78,6 +78,53 @@ def test_generated_rows_are_prepared_by_their_schema_alone(
     assert shards[0] == shards[1] == shards[2]
 
 
+FIELDS_IN_QUOTES = """
+[file]
+separator = "space"
+missing = ["0"]
+[columns]
+"what, and \\" when" = { kind = "timestamp", format = "%d %m %Y %H:%M:%S %z" }
+liked = { kind = "label", positive = ["yes sir", "no", "other", "other1"] }
+item = { kind = "categorical" }
+code = { kind = "categorical", values = "hex" }
+bag = { kind = "multi_hot" }
+x = { kind = "numeric" }
+"""
+
+
+def test_fields_with_separators_stand_in_quotes(tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text(FIELDS_IN_QUOTES)
+    settings = PrepareSettings("schema", schema=to_document(load_schema(str(tmp_path / "s.toml"))), min_count=1)
+    shards = []
+    for name in ("clicks.csv", "clicks.parquet"):
+        generated(tmp_path / name, 500, str(tmp_path / "s.toml"))
+        manifest = prepare_clicks([str(tmp_path / name)], tmp_path / f"of {name}", settings, silent)
+        assert 0.1 < manifest.label_rates[0] < 0.4
+        shards.append((tmp_path / f"of {name}" / "train-00000.h5").read_bytes())
+    assert shards[0] == shards[1]
+    with h5py.File(tmp_path / "of clicks.csv" / "train-00000.h5") as shard:
+        first, second = shard["timestamp"][:2]
+    assert (first, second - first) == (1_700_000_000, 3)
+    lines = (tmp_path / "clicks.csv").read_text().splitlines()
+    assert lines[0].startswith('"what, and "" when" "liked"')
+    assert '"other2"' in lines[1] or '"yes sir"' in lines[1]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("[columns]", "quoted = false\n[columns]", r"columns.what, and \" when.name = .* file.quoted is false; set it"),
+        ("yes sir", "yes\\nsir", r"columns.liked.positive = 'yes\\nsir': holds an end of line"),
+        ("%z", "%s", r"when.format = '%d .*%s': no time can be written so and read again; use seconds"),
+    ],
+)
+def test_fields_that_cannot_be_written_are_refused(tmp_path: Path, old: str, new: str, said: str) -> None:
+    (tmp_path / "s.toml").write_text(FIELDS_IN_QUOTES.replace(old, new))
+    with pytest.raises(ConfigError, match=said):
+        generated(tmp_path / "out" / "clicks.csv", 10, str(tmp_path / "s.toml"))
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_history_says_something_about_the_label(tmp_path: Path) -> None:
     generated(tmp_path / "clicks.csv", 30_000, "movielens")
     settings = PrepareSettings("schema", schema=to_document(load_schema("movielens")))
