@@ -61,6 +61,8 @@ def search(arguments: argparse.Namespace) -> int:
             raise ConfigError(f"{flag} {path}: is there already; choose another file")
         if path is not None and not path.parent.is_dir():
             raise ConfigError(f"{flag} {path}: there is no folder {path.parent}; make it first")
+    if arguments.tried is not None and arguments.tried.resolve() == arguments.output.resolve():
+        raise ConfigError(f"--tried {arguments.tried}: is --output as well; choose another file")
     torch.set_num_threads(1)  # the network is tiny: threads would only wait for each other
     schema = load_schema(arguments.schema)
     settings = SearchSettings(arguments.clusters, arguments.episodes, arguments.draws, arguments.fits, arguments.seed)
@@ -78,6 +80,9 @@ def search(arguments: argparse.Namespace) -> int:
         file=sys.stderr,
     )
     found = search_preprocessing(schema, rows, settings, score=arguments.score)
+    if found.clusters < arguments.clusters:
+        told = f"note: {found.clusters} groups at most instead of {arguments.clusters}, one for each column to search"
+        print(told, file=sys.stderr)
     if arguments.tried is not None:
         write_tried(found, arguments.score, arguments.tried)
     write_found(found, arguments.score, arguments.input, arguments.output)

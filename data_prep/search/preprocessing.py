@@ -31,6 +31,7 @@ class Found:
         given_score: that of the schema as it was given; more is better.
         columns: names of the columns that were searched, `[C]`.
         left_out: names of those of which all training rows are alike.
+        clusters: groups of columns at most, no more than columns.
         tried: everything, in order.
     """
 
@@ -38,6 +39,7 @@ class Found:
     given_score: float
     columns: tuple[str, ...]
     left_out: tuple[str, ...]
+    clusters: int
     tried: tuple[Try, ...]
 
     @property
@@ -84,11 +86,12 @@ def search_preprocessing(
 
     given = [column for column in schema.outputs if isinstance(column, NumericColumn)]
     given_score = score_columns(given)
-    proposing = LearnedClusters(describe_columns(features, rows), settings.clusters, settings.seed)
+    clusters = min(settings.clusters, len(features.columns))
+    proposing = LearnedClusters(describe_columns(features, rows), clusters, settings.seed)
     tried = search(features.valid, features.has_missing, score_choice, proposing, settings)
     names = tuple(column.name for column in features.columns)
     left_out = tuple(column.name for column in features.left_out)
-    found = Found(schema, given_score, names, left_out, tuple(tried))
+    found = Found(schema, given_score, names, left_out, clusters, tuple(tried))
     if not found.is_better:
         return found
     return replace(found, schema=_with(schema_without, features.described(found.best.choice)))

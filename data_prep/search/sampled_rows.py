@@ -24,7 +24,7 @@ from data_prep.schema.format import SchemaFormat
 from data_prep.schema.rows import unfinished
 
 _WHOLE_FILE = 1 << 62
-_LEAST_ROWS = 100
+_LEAST_ROWS, _MOST_ROWS = 100, 1 << 40
 
 
 @dataclass(frozen=True)
@@ -61,15 +61,17 @@ def read_sample(
         validation_fraction: the share of the rows that are kept, the last ones, that are for validation.
 
     Raises:
-        ConfigError: there would be no validation rows.
+        ConfigError: there would be no validation rows, or none but for tests.
         DataError: a file is missing, damaged, or has a malformed row, or there are too few rows, or labels are alike.
     """
     if not validation_fraction > 0:
         raise ConfigError(f"--validation-fraction {validation_fraction}: use more than 0: scores need validation rows")
+    if _LEAST_ROWS / (1 - test_fraction) > _MOST_ROWS:
+        raise ConfigError(f"--test-fraction {test_fraction}: leaves no rows to search by; use less, such as 0.1")
     sources = find_sources(inputs)
     columns = tuple(column for column in schema.columns if isinstance(column, NumericColumn))
     source_format = SchemaFormat(_reading(schema, columns, label))
-    wanted = math.ceil(rows / (1 - test_fraction)) + 1
+    wanted = min(math.ceil(rows / (1 - test_fraction)) + 1, _MOST_ROWS)
     parts: list[pa.RecordBatch] = []
     read = 0
     for batch in _batches(sources, source_format):

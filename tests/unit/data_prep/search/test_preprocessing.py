@@ -136,6 +136,10 @@ def test_what_cannot_be_searched_is_refused_with_a_cure(tmp_path: Path) -> None:
         label_of(schema, "buy")
     with pytest.raises(ConfigError, match="--validation-fraction 0: use more than 0"):
         read_sample([rows], schema, "click", 200, 0.1, 0)
+    with pytest.raises(
+        ConfigError, match=r"--test-fraction 0\.9999999999999999: leaves no rows to search by; use less"
+    ):
+        read_sample([rows], schema, "click", 200, 0.9999999999999999, 0.2)
     with pytest.raises(DataError, match="50 training rows are too few to search by; give 100 or more"):
         read_sample([rows], schema, "click", 50, 0.1, 0.2)
     text = Path(rows).read_text().splitlines()
@@ -150,6 +154,7 @@ def test_what_cannot_be_searched_is_refused_with_a_cure(tmp_path: Path) -> None:
     [
         (["--output", "{folder}/given.toml"], "given.toml: is there already; choose another file"),
         (["--tried", "{folder}/none/tried.csv"], "there is no folder .*none; make it first"),
+        (["--tried", "{folder}/../{folder.name}/found.toml"], "found.toml: is --output as well; choose another file"),
     ],
 )
 def test_nothing_is_overwritten(
@@ -158,6 +163,19 @@ def test_nothing_is_overwritten(
     write_rows(tmp_path, 300)
     assert main(command(tmp_path, *(word.format(folder=tmp_path) for word in others))) != 0
     assert re.search(fault, capsys.readouterr().err)
+
+
+def test_all_rows_may_be_asked_for(tmp_path: Path) -> None:
+    given, rows = write_rows(tmp_path, 300)
+    assert len(read_sample([rows], load_schema(given), "click", (1 << 63) - 1, 0.1, 0.2).labels) == 270
+
+
+def test_there_are_no_more_groups_than_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_rows(tmp_path, 300)
+    tried = tmp_path / "tried.csv"
+    assert main([*command(tmp_path, "--tried", str(tried)), "--clusters", "50", "--fits", "3"]) == 0
+    assert "note: 6 groups at most instead of 50, one for each column to search" in capsys.readouterr().err
+    assert len(tried.read_text().splitlines()) > 3
 
 
 def test_a_column_with_the_name_of_an_indicator_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
