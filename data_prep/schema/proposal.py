@@ -16,7 +16,7 @@ from bagpipe_hpc.config.doors import SettingError
 from bagpipe_hpc.config.values import toml_value
 from bagpipe_hpc.errors import DataError
 from data_prep.formats.fields import problem
-from data_prep.formats.layout import Column, Dense, Sparse, SparseList, Time, Values, split_quoted
+from data_prep.formats.layout import Column, Dense, Sparse, Time, Values, split_quoted
 from data_prep.input_files import find_sources
 from data_prep.parquet_blocks import column_types, is_parquet, read_rows
 from data_prep.schema.columns import (
@@ -31,7 +31,8 @@ from data_prep.schema.columns import (
 )
 from data_prep.schema.document import FileRules, Schema, column_toml, is_table_name
 from data_prep.schema.list_texts import find_list
-from data_prep.schema.parquet_fields import has_weights, unreadable
+from data_prep.schema.parquet_fields import has_weights
+from data_prep.schema.parquet_sample import is_list, is_time, refusal, texts_of
 from data_prep.text_blocks import BYTE_ORDER_MARK, first_bytes
 
 SAMPLE_BYTES = 4 << 20
@@ -72,19 +73,22 @@ class _Sample:
         rules: how it is written.
         names: of its columns.
         columns: their fields as text, `[n]` each; None where one is missing.
-        is_text: whether the file is text.
         lists: names of the columns that hold lists.
         weighted: of these, the ones whose values have weights.
-        unread: names of the columns that can be of no kind, and why.
+        arrays: of a file in Parquet, the columns by their names; empty of text.
     """
 
     rules: FileRules
     names: tuple[str, ...]
     columns: tuple[Sequence[str | None], ...]
-    is_text: bool
     lists: frozenset[str] = frozenset()
     weighted: frozenset[str] = frozenset()
-    unread: Mapping[str, str] = field(default_factory=dict)
+    arrays: Mapping[str, pa.Array] = field(default_factory=dict)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the file is text."""
+        return not self.arrays
 
     @property
     def rows(self) -> int:
@@ -109,7 +113,7 @@ def propose_schema(name: str) -> str:
     named = [number for number, name in enumerate(sample.names) if name and name.isprintable()]
     if not sample.rules.header or not sample.is_text:
         named = list(range(len(sample.names)))
-    guesses = [_guess(sample, number) for number in named]
+    guesses = [_readable_guess(sample, number) for number in named]
     if not any(isinstance(guess.column, LabelColumn) for guess in guesses):
         guesses = [_rating_guess(sample, number, guess) for number, guess in zip(named, guesses, strict=True)]
     if not any(isinstance(guess.column, LabelColumn) for guess in guesses):
@@ -117,7 +121,7 @@ def propose_schema(name: str) -> str:
             f"{source}: no column holds two values, or ratings, so none can be the label; write the schema by hand, "
             'with kind = "label" and positive or at_least'
         )
-    guesses = _one_label(guesses, sample)
+    guesses = _one_time(_one_label(guesses, sample))
     if not any(isinstance(guess.column, CategoricalColumn | MultiHotColumn) for guess in guesses):
         guesses = _with_a_category(guesses, source)
     try:
@@ -191,7 +195,7 @@ def _text_sample(source: Path) -> _Sample:
     rules = FileRules(separator=_NAMES[separator], header=header, quoted=quoted or separator == ",", missing=missing)
     absent = {"", *missing}
     columns = tuple(tuple(None if row[at] in absent else row[at] for row in body) for at in range(width))
-    return _Sample(rules, tuple(names), columns, is_text=True)
+    return _Sample(rules, tuple(names), columns)
 
 
 def _regularity(lines: Sequence[str], separator: str) -> float:
@@ -228,50 +232,15 @@ def _parquet_sample(source: Path) -> _Sample:
     block = next(read_rows(source, 0, tuple(types), 0, SAMPLE_ROWS), None)
     if block is None:
         raise DataError(f"{source}: holds no row; name a file with rows")
-    lists = frozenset(name for name, found in types.items() if _is_list(found))
-    unread = {name: why for name, found in types.items() if (why := _unread(block.columns.column(name), found))}
-    columns = tuple(
-        (None,) * len(block.columns) if name in unread else _texts(block.columns.column(name)) for name in types
-    )
+    lists = frozenset(name for name, found in types.items() if is_list(found))
+    arrays = {name: block.columns.column(name) for name in types}
+    columns = tuple(map(texts_of, arrays.values()))
     values = {value for column in columns for value in column}
     missing = tuple(word for word in _MISSING if word in values)
     columns = tuple(tuple(None if value in (*missing, "") else value for value in column) for column in columns)
     weighted = frozenset(name for name in lists if has_weights(types[name]))
     rules = FileRules(missing=missing)
-    return _Sample(rules, tuple(types), columns, is_text=False, lists=lists, weighted=weighted, unread=unread)
-
-
-def _is_list(found: pa.DataType) -> bool:
-    """Whether a type is of lists of values, or of values with weights."""
-    if not (pa.types.is_list(found) or pa.types.is_large_list(found) or pa.types.is_fixed_size_list(found)):
-        return False
-    return unreadable(SparseList("", weights=":" if has_weights(found) else None), found) is None
-
-
-def _unread(column: pa.Array, found: pa.DataType) -> str | None:
-    """Why a column can be of no kind; None where it may be of one."""
-    if _is_list(found) or unreadable(Sparse(""), found) is None or unreadable(Dense(""), found) is None:
-        return None
-    if unreadable(Time(""), found):
-        return "of a type that no kind of column has"
-    return "times, some of which are missing; a timestamp has none" if column.null_count else None
-
-
-def _texts(column: pa.Array) -> tuple[str | None, ...]:
-    """The fields of a column as text; times up to their seconds, which Python's own could not hold all."""
-    if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.timestamp("s"), safe=False)
-    if pa.types.is_temporal(column.type):
-        column = column.cast(pa.string())
-    return tuple(map(_written, column.to_pylist()))
-
-
-def _written(value: object) -> str | None:
-    if isinstance(value, list):
-        return "|".join(str(item.get("value") if isinstance(item, dict) else item) for item in value)
-    if isinstance(value, bool):
-        return str(int(value))
-    return None if value is None else str(value)
+    return _Sample(rules, tuple(types), columns, lists=lists, weighted=weighted, arrays=arrays)
 
 
 def _is_number(text: str) -> bool:
@@ -283,6 +252,14 @@ def _all(kind: Column, values: Sequence[str]) -> bool:
     return all(problem(kind, value.encode()) is None for value in values)
 
 
+def _readable_guess(sample: _Sample, number: int) -> _Guess:
+    """What a column seems to be, if `prepare` reads it so from the type that it has in Parquet."""
+    guess, name = _guess(sample, number), sample.names[number]
+    if sample.is_text or not (why := refusal(sample.arrays[name], guess.column, sample.rules.missing)):
+        return guess
+    return _Guess(UnusedColumn(name=name), f"no kind of column fits: {why}")
+
+
 def _guess(sample: _Sample, number: int) -> _Guess:
     """What a column seems to be, by its name and content."""
     name, fields = sample.names[number], sample.columns[number]
@@ -291,7 +268,11 @@ def _guess(sample: _Sample, number: int) -> _Guess:
     share = 1 - len(present) / max(1, len(fields))
     told = f"{len(distinct)} values in {len(fields)} rows" + (f", {share:.0%} missing" if share else "")
     if not distinct:
-        return _Guess(UnusedColumn(name=name), sample.unread.get(name, "all of it is missing here"))
+        return _Guess(UnusedColumn(name=name), "all of it is missing here, or it holds no plain values")
+    if name in sample.arrays and is_time(sample.arrays[name].type):
+        if share:
+            return _Guess(UnusedColumn(name=name), f"a time, which may not be missing: {share:.0%} are")
+        return _Guess(TimestampColumn(name=name), _OF_TIMES)
     if name in sample.lists:
         items = [item for value in present for item in value.split("|") if item]
         return _list_guess(name, items, "|", told, weights=":" if name in sample.weighted else None)
@@ -341,7 +322,8 @@ def _value_guess(name: str, present: Sequence[str], distinct: set[str], told: st
         return _Guess(
             NumericColumn(name=name, integer=True, log=spread), f"counts, {told}" if spread else f"integers, {told}"
         )
-    if _all(Dense(""), present):
+    is_float = name in sample.arrays and pa.types.is_floating(sample.arrays[name].type)
+    if is_float or _all(Dense(""), present):
         return _Guess(NumericColumn(name=name, standardise=True), f"decimal numbers, {told}")
     if len({len(value) for value in present}) == 1 and len(present[0]) == 8 and _all(Sparse("", Values.HEX), present):
         return _Guess(CategoricalColumn(name=name, values="hex"), f"8 hexadecimal digits, {told}")
@@ -385,6 +367,13 @@ def _one_label(guesses: Sequence[_Guess], sample: _Sample) -> list[_Guess]:
         else:
             found.append(guess)
     return found
+
+
+def _one_time(guesses: Sequence[_Guess]) -> list[_Guess]:
+    """Keep the first time, as a schema has one; others stay unused."""
+    times = [guess for guess in guesses if isinstance(guess.column, TimestampColumn)]
+    why = f"another time; a schema has one, which is {times[0].column.name} here" if times else ""
+    return [_Guess(UnusedColumn(name=guess.column.name), why) if guess in times[1:] else guess for guess in guesses]
 
 
 def _is_positive(label: SchemaColumn, value: str | None) -> bool:

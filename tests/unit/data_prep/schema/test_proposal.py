@@ -200,3 +200,39 @@ def test_a_quote_that_nothing_closes_spoils_its_line_alone(tmp_path: Path) -> No
     rows = [f'{row % 2},"b' if row == 3 else f"{row % 2},a" for row in range(200)]
     (tmp_path / "clicks.csv").write_text("click,item\n" + "\n".join(rows))
     assert "from the first 200 rows" in propose_schema(str(tmp_path / "clicks.csv"))
+
+
+def test_what_prepare_would_refuse_in_parquet_is_unused(tmp_path: Path) -> None:
+    rows = range(300)
+    table = pa.table({
+        "click": [float(row % 2) for row in rows],
+        "item": [f"v{row % 7}" for row in rows],
+        "at": pa.array([1_614_834_367_000_001 + row for row in rows], pa.timestamp("us")),
+        "there": pa.array([1_614_834_367_000 + row for row in rows], pa.timestamp("ms", tz="America/New_York")),
+        "gone": pa.array([row if row % 3 else None for row in rows], pa.date32()),
+        "clock": pa.array(list(rows), pa.time32("ms")),
+        "shares": [[0.5, float(row)] for row in rows],
+        "whole": [[float(row % 5), 1.0] for row in rows],
+        "ratio": [float("inf") if row == 299 else row / 7 for row in rows],
+    })  # fmt: skip
+    pa_parquet.write_table(table, tmp_path / "clicks")
+    found = {column["name"]: column for column in to_document(proposed(tmp_path / "clicks"))["columns"]}
+    used = {name: column["kind"] for name, column in found.items() if column["kind"] != "unused"}
+    assert used == {"click": "label", "item": "categorical", "at": "timestamp", "whole": "multi_hot"}
+    assert found["at"] == {"name": "at", "kind": "timestamp"}
+    why = {
+        line.split(" = ")[0]: line.partition("  # ")[2] for line in propose_schema(str(tmp_path / "clicks")).split("\n")
+    }
+    assert why["there"] == "another time; a schema has one, which is at here"
+    assert why["gone"] == "a time, which may not be missing: 33% are"
+    assert why["clock"].startswith("no kind of column fits: holds time32[ms] instead of")
+    assert why["shares"].startswith("no kind of column fits: row 1: shares is '[0.5, 0.0]'")
+    assert why["ratio"].startswith("no kind of column fits: row 300: ratio is 'inf'")
+
+
+def test_of_two_times_the_first_is_kept(tmp_path: Path) -> None:
+    rows = [f"{row % 2},v{row % 3},2021-03-{1 + row % 28:02d},{1_700_000_000 + row}" for row in range(100)]
+    (tmp_path / "clicks.csv").write_text("click,item,created_at,updated_at\n" + "\n".join(rows))
+    schema = proposed(tmp_path / "clicks.csv")
+    assert kinds(schema) == {"click": "label", "item": "categorical", "created_at": "timestamp", "updated_at": "unused"}
+    assert "# another time; a schema has one, which is created_at here" in propose_schema(str(tmp_path / "clicks.csv"))

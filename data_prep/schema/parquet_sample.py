@@ -1,0 +1,78 @@
+"""The columns of a Parquet file as a proposal looks at them: as texts, and whether `prepare` reads what is proposed.
+
+Shapes: `n` rows of the sample.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from data_prep.formats.layout import SparseList, Unused
+from data_prep.schema.columns import SchemaColumn
+from data_prep.schema.parquet_fields import ParquetFields, has_weights, unreadable
+from data_prep.schema.rows import field_of
+
+_FIRST_ROWS = 16
+"""Are read first: where all rows are bad, a reason for each would take long."""
+_ZERO_AND_ONE = {"0.0": "0", "1.0": "1"}
+
+
+def is_list(found: pa.DataType) -> bool:
+    """Whether a type is of lists of values, or of values with weights."""
+    if not (pa.types.is_list(found) or pa.types.is_large_list(found) or pa.types.is_fixed_size_list(found)):
+        return False
+    return unreadable(SparseList("", weights=":" if has_weights(found) else None), found) is None
+
+
+def is_time(found: pa.DataType) -> bool:
+    """Whether a type is of times since 1970, whatever their unit and zone."""
+    return bool(pa.types.is_timestamp(found) or pa.types.is_date(found))
+
+
+def texts_of(column: pa.Array) -> tuple[str | None, ...]:
+    """The values of a column as text would have them, `[n]`; lists with `|` between; None where one is missing.
+
+    Of times, which have types of their own, it is said alone whether they are there. Other structures are missing.
+    """
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_temporal(column.type):
+        return tuple("a time" if there else None for there in column.is_valid().to_pylist())
+    if pa.types.is_nested(column.type) and not is_list(column.type):
+        return (None,) * len(column)
+    texts = tuple(_written(value) for value in column.to_pylist())
+    if set(texts) == {"0.0", "1.0"}:
+        return tuple(text and _ZERO_AND_ONE[text] for text in texts)
+    return texts
+
+
+def refusal(column: pa.Array, proposed: SchemaColumn, missing: Sequence[str]) -> str | None:
+    """Why `prepare` would not read the values of a column as it is proposed; None where it does.
+
+    Args:
+        column: the values, `[n]`.
+        proposed: what they shall be.
+        missing: texts that mean that a value is missing.
+    """
+    kind = field_of(proposed)
+    if isinstance(kind, Unused):
+        return None
+    if problem := unreadable(kind, column.type):
+        return problem
+    fields = ParquetFields([kind], missing, _rows)
+    for part in (column.slice(0, _FIRST_ROWS), column):
+        if bad := fields.parse(pa.RecordBatch.from_arrays([part], names=[kind.name]))[1]:
+            return f"row {bad[0].index + 1}: {bad[0].reason}"
+    return None
+
+
+def _rows(fields: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(dict(fields))
+
+
+def _written(value: object) -> str | None:
+    if isinstance(value, list):
+        return "|".join(str(item.get("value") if isinstance(item, dict) else item) for item in value)
+    if isinstance(value, bool):
+        return str(int(value))
+    return None if value is None else str(value)
