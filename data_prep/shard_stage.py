@@ -153,6 +153,10 @@ def _require_rows(given: StageInputs) -> None:
         given.team.each_does(lambda: _refuse(problem))
     if given.train_rows == rows and settings.test_files is None and settings.test_share > 0:
         given.progress(f"note: no row is left for tests: {settings.test_share} of {rows} rows is less than one")
+    if settings.test_files is not None and given.split.test_first == given.split.test_last:
+        half = "" if settings.test_half is None else f", and the {settings.test_half} half of them is for tests"
+        held = f"the last {settings.test_files} of {len(given.work.state.inputs)} files hold {rows - given.train_rows}"
+        given.progress(f"note: no row is left for tests: {held} good rows{half}")
 
 
 def _refuse(problem: DataError) -> NoReturn:

@@ -37,6 +37,21 @@ def dense(output: Path, manifest: ShardManifest, split: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
+    ("rows", "half", "said"),
+    [(0, None, "hold 0 good rows"), (1, "second", "hold 1 good rows, and the second half of them is for tests")],
+)
+def test_files_without_rows_for_tests_are_noted(tmp_path: Path, rows: int, half: str | None, said: str) -> None:
+    schema = {"columns": [{"name": "click", "kind": "label"}, {"name": "item", "kind": "categorical"}]}
+    (tmp_path / "day_0").write_text("click,item\n0,a\n1,b\n")
+    (tmp_path / "day_1").write_text("click,item\n" + "0,a\n" * rows)
+    settings = PrepareSettings("schema", schema=schema, min_count=1, test_files=1, test_half=half)
+    progress: list[str] = []
+    manifest = prepare_clicks([str(tmp_path / "day_*")], tmp_path / "out", settings, progress.append)
+    assert (manifest.rows("train"), manifest.rows("test")) == (2, 0)
+    assert f"note: no row is left for tests: the last 1 of 2 files {said}" in progress
+
+
+@pytest.mark.parametrize(
     ("files", "half", "train", "first", "last"),
     [(1, None, 65, 65, 96), (2, None, 40, 40, 96), (1, "first", 65, 65, 81), (1, "second", 65, 81, 96)],
 )
