@@ -108,6 +108,18 @@ BAD = {
         GOOD + '[derived]\nx = { kind = "categorical", cross = ["item", "itm"] }\n',
         "derived.x.cross = 'itm': no such column; did you mean item?",
     ),
+    "a cross of intervals": (
+        GOOD
+        + 'size = { kind = "categorical", values = "decimal", quantiles = 4 }\n'
+        + '[derived]\nx = { kind = "categorical", cross = ["item", "size"] }\n',
+        "derived.x.cross = 'size': is no categorical column with texts, integers or hexadecimal values",
+    ),
+    "a cross of a part": (
+        GOOD
+        + 'time = { kind = "timestamp" }\n[derived]\nhour = { kind = "categorical", from = "time", part = "hour" }\n'
+        + 'x = { kind = "categorical", cross = ["item", "hour"] }\n',
+        "derived.x.cross = 'hour': no such column",
+    ),
     "a cross of a number": (
         MORE + '[derived]\nx = { kind = "categorical", cross = ["item", "price"] }\n',
         "derived.x.cross = 'price': is no categorical column",

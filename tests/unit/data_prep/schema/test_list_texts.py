@@ -44,6 +44,8 @@ SHAPES: dict[str, tuple[Draw, tuple[str, str | None] | None]] = {
     "decimal commas": (lambda draw: f"{draw.randint(0, 99)},{draw.randint(100, 999)}", None),
     "telephone numbers": (lambda draw: f"0{draw.randint(100, 999)} {draw.randint(1000, 99999)}", None),
     "a country and its state": (lambda draw: draw.choice([f"C{n % 4}|S{n}" for n in range(40)]), None),
+    "ten countries and their states": (lambda draw: draw.choice([f"C{n}|S{n}" for n in range(10)]), None),
+    "nine countries and their states": (lambda draw: draw.choice([f"C{n}|S{n}" for n in range(9)]), ("|", None)),
     "a path": (lambda draw: draw.choice(["a|b|c", "a|b", "a|d", *(f"a|{n}|{n}{n}" for n in range(9))]), ("|", None)),
     "weights": (weighted(":", "|"), ("|", ":")),
     "weights behind a sign of equality": (weighted("=", ";"), (";", "=")),
