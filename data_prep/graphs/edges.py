@@ -155,8 +155,9 @@ def _parse(text: bytes, separator: str) -> Edges:
 
 def _told(error: Exception, text: bytes, separator: str, end: int) -> str:
     """The first line that is no edge, by its number: `end` is that of the last one. Else what the parser says."""
-    number = rb'[ \t]*"?-?[0-9]+"?[ \t]*'
-    edge = re.compile(number + re.escape(separator.encode()) + number)
+    between = separator.encode()
+    number = rb'[%b]*"?-?[0-9]+"?[%b]*'.replace(b"%b", b" \t".replace(between, b""))
+    edge = re.compile(number + re.escape(between) + number)
     first = end - count_lines(text) + 1
     for at, line in enumerate(text.splitlines(), first):
         if line and not edge.fullmatch(line):

@@ -109,6 +109,8 @@ def test_the_share_for_tests_is_rounded_down(tmp_path: Path, fraction: float, te
     [
         ({"edges": "0\t1\n0\tx\n"}, r"edges\.tsv:2: '0\\tx' is no edge; an edge is a line of two node numbers"),
         ({"edges": "# a\n\n0\t1\t2\n"}, r"edges\.tsv:3: '0\\t1\\t2' is no edge; an edge is a line of two"),
+        ({"edges": "0 1\n1  2\n"}, r"edges\.tsv:2: '1  2' is no edge"),
+        ({"edges": "0, 1\n1,2,\n"}, r"edges\.tsv:2: '1,2,' is no edge"),
         ({"edges": "# a\n0x1\t1\n"}, r"edges\.tsv:2: '0x1\\t1' is no edge"),
         ({"edges": f"0\t{1 << 70}\n"}, rf"edges\.tsv: .*{1 << 70}'; an edge is a line of two node numbers"),
         ({"nodes": "node,0x1\n1,1\n0,0x1\n"}, r"nodes\.csv:3: '0x1' is no decimal number; write 16 for 0x10"),
