@@ -87,20 +87,19 @@ def _read(file: Path) -> pa.Table:
     """The columns of a file."""
     text = b"".join(block.text for block in read_blocks(file, TextPosition()))
     header = split_first_line(text)[0]
-    try:
-        header.decode()
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{file}:1: the header holds {shown(error.object[error.start :])}, which is no UTF-8 text; convert the "
-            "file, as with iconv -t UTF-8, or rename the column"
-        ) from None
     if found := _HEXADECIMAL.search(text, len(header)):
         line = count_line_ends(text[: found.start(1)]) + 1
         raise DataError(f"{file}:{line}: {shown(found[1])} is no decimal number; write 16 for 0x10")
     try:
-        return pa_csv.read_csv(pa.BufferReader(text))
+        table = pa_csv.read_csv(pa.BufferReader(text))
+        return table.rename_columns(table.column_names)  # which decodes them
     except pa.ArrowInvalid as error:
         raise DataError(f"{file}: {str(error).partition(chr(10))[0]}; write a CSV file with a header") from error
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{file}: the name of a column is {shown(error.object)}, which is no UTF-8 text; convert the file, as with "
+            "iconv -t UTF-8, or rename the column"
+        ) from None
 
 
 def _whole_numbers(file: Path, table: pa.Table, name: str) -> Int64s:

@@ -154,9 +154,10 @@ def test_nodes_stand_in_one_file(tmp_path: Path) -> None:
 
 
 def test_a_name_of_a_column_that_is_no_utf_8_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "nodes").write_bytes(b"node,label,gr\xf6\xdfe\n1,1,2\n")
-    with pytest.raises(DataError, match=r"nodes:1: the header holds '\\xf6\\xdfe', which is no UTF-8 text; convert"):
-        read_nodes(tmp_path / "nodes", ["label"])
+    for before in (b"", b"\n\n"):
+        (tmp_path / "nodes").write_bytes(before + b"node,label,gr\xf6\xdfe\n1,1,2\n")
+        with pytest.raises(DataError, match=r"name of a column is 'gr\\xf6\\xdfe', which is no UTF-8 text; convert"):
+            read_nodes(tmp_path / "nodes", ["label"])
 
 
 def test_numbers_of_nodes_are_no_labels(tmp_path: Path) -> None:
