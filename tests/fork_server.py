@@ -54,6 +54,10 @@ _IMPORTED = (
 """What a fork finds; nothing of it may start threads, or import mpi4py, which starts MPI. Optimizers import
 `torch._dynamo` when they are made, `numpy.unique` imports `numpy.ma`, and Horovod `http.server`."""
 _C_LIBRARY = ctypes.PyDLL(None)
+_ENVIRONMENT = dict(os.environ)
+_SHARED = SOCKET_VARIABLE in _ENVIRONMENT
+_open, _read, _fstat, _close = os.open, os.read, os.fstat, os.close
+"""As they are when no test has put something in their place."""
 
 
 def forked_rank(module: str) -> tuple[str, ...]:
@@ -105,13 +109,15 @@ def share_server() -> None:
 
 def forks_processor_s() -> float:
     """Seconds of processors that forks for this process, or for this worker, have taken by their ends."""
-    there = os.environ.get(SOCKET_VARIABLE)
-    if not there and not _servers:
+    if not _SHARED and not _servers:
         return 0.0
     try:
-        return sum(map(float, _processor_file(server_socket(), os.environ).read_text().split()))
+        file = _open(_processor_file(server_socket(), _ENVIRONMENT), os.O_RDONLY)
     except FileNotFoundError:  # none has ended
         return 0.0
+    told = _read(file, _fstat(file).st_size)
+    _close(file)
+    return sum(map(float, told.split()))
 
 
 def _processor_file(server: Path, environment: Mapping[str, str]) -> Path:
