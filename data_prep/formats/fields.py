@@ -5,7 +5,7 @@ Shapes: `n` fields, `V` values of a column of lists.
 
 import math
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
 
@@ -158,7 +158,7 @@ def _read_times(texts: pa.StringArray, written: str) -> pa.Int64Array:
 
     C's `strptime` takes more than these: spaces, `March` for `%b`, a year 21 for `%Y`. And it makes the 2nd of March of
     the 30th of February, and the next minute of a 60th second. So each time is written out again. Where that differs
-    from the text by more than a zero, and where a zone was read, which times do not keep, Python must read the same.
+    from the text by more than capitals and a zero, or cannot be told, Python must read the same.
     """
     times = pc.strptime(texts, written, "s")
     doubtful = _differ(*_written_out(texts, times, written))
@@ -178,16 +178,25 @@ def _written_out(texts: pa.StringArray, times: pa.TimestampArray, written: str) 
         return texts, pc.strftime(times, written)
     parts = pc.extract_regex(texts, r"^(?P<local>.*?)(?P<zone>Z|[-+]\d\d:?\d\d)$")
     zones = parts.field("zone").dictionary_encode()
-    offsets = [datetime.strptime(zone, "%z").utcoffset() for zone in zones.dictionary.to_pylist()]
-    of_texts = pa.array(offsets, pa.duration("s")).take(zones.indices)
+    of_texts = pa.array(map(_offset, zones.dictionary.to_pylist()), pa.duration("s")).take(zones.indices)
     return parts.field("local"), pc.strftime(pc.add(times, of_texts), pattern)
 
 
+def _offset(zone: str) -> timedelta | None:
+    """An offset from UTC; None of what is none, as of a text in which none was found."""
+    try:
+        return datetime.strptime(zone, "%z").utcoffset()
+    except ValueError:
+        return None
+
+
 def _differ(texts: pa.StringArray, others: pa.StringArray) -> NDArray[np.bool_]:
-    """Whether texts `[n]` differ by more than a zero that stands before a digit; nulls do."""
+    """Whether texts `[n]` differ by more than capitals and a zero that stands before a digit; nulls do."""
     differ: NDArray[np.bool_] = pc.not_equal(texts, others).fill_null(True).to_numpy(zero_copy_only=False)
     some = pa.array(differ)
-    texts, others = (pc.replace_substring_regex(array.filter(some), _ZERO_BEFORE, r"\1") for array in (texts, others))
+    texts, others = (
+        pc.replace_substring_regex(pc.ascii_lower(array.filter(some)), _ZERO_BEFORE, r"\1") for array in (texts, others)
+    )
     differ[differ] = pc.not_equal(texts, others).fill_null(True).to_numpy(zero_copy_only=False)
     return differ
 

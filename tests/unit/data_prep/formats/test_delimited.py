@@ -162,6 +162,24 @@ def test_times_with_an_offset_from_utc(beside: bytes) -> None:
     assert [line.index for line in bad] == ([1] if beside != b"x" else [1, 3])
 
 
+@pytest.mark.parametrize("beside", [b"1,b,2021-03-04T05:06:07Z", b"x"])
+@pytest.mark.parametrize("zone", ["+9900", "-2400", "+05", "+0260", "UTC", ""])
+def test_an_offset_that_there_is_not_is_bad_whatever_stands_beside_it(zone: str, beside: bytes) -> None:
+    columns = (Label("label"), Sparse("item"), Time("time", "%Y-%m-%dT%H:%M:%S%z"))
+    time = f"2021-03-04T05:06:07{zone}"
+    rows, bad = parser_of(TextLayout(columns, ",")).parse_block(f"1,a,{time}\n".encode() + beside)
+    assert bad[0] == BadLine(0, f"time is {time!r}, which is not written as '%Y-%m-%dT%H:%M:%S%z' says")
+    assert rows.column("item").to_pylist() == ([] if beside == b"x" else ["b"])
+
+
+def test_capitals_of_names_are_as_they_please(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And such times, of which there may be many, are not read by Python one by one."""
+    monkeypatch.setattr("data_prep.formats.fields._read_by_python", None)
+    columns = (Label("label"), Sparse("item"), Time("time", "%d %b %Y %I:%M %p"))
+    rows, bad = parser_of(TextLayout(columns, ",")).parse_block(b"1,a,4 MAR 2021 05:06 am\n0,b,04 mar 2021 5:06 PM")
+    assert (bad, rows.column("timestamp").to_pylist()) == ([], [1_614_834_360, 1_614_877_560])
+
+
 def test_an_integer_may_have_many_zeros_before_it() -> None:
     columns = (Label("label"), Sparse("item", Values.INTEGER))
     text = b"1," + b"0" * 5000 + b"7\n0,-9223372036854775808\n0,-9223372036854775809\nx"
