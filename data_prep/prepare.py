@@ -18,7 +18,7 @@ from bagpipe_hpc.storage.run_lock import LOCK_NAME, RunLock
 from bagpipe_hpc.storage.shards.check import verify_shards
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, save_manifest
 from data_prep.backend import Backend, choose_backend
-from data_prep.disk_need import check_room
+from data_prep.room import check_room
 from data_prep.fit_stage import fit_rows, refined_rows
 from data_prep.formats.load import load_format
 from data_prep.formats.source_format import ColumnInput, SourceFormat, TextInput
@@ -75,7 +75,7 @@ def prepare_clicks(
 
     Raises:
         DataError: an input is missing, damaged or malformed, or `output` holds something else or cannot be written.
-        CapacityError: the disk is full.
+        CapacityError: the disk is full, or memory is too small for the unseen buckets.
         ConfigError: there is no such source format, its settings are wrong, native code is asked for and was not
             built, or another preparation uses the folder.
         OtherRankError: on all ranks but the first, which knows why.
@@ -204,9 +204,9 @@ def _begin(
             parsed = sum(part.rows for part in work.parts)
             progress(f"going on after {parsed:,} parsed rows, {len(work.shards)} shards")
         ranges = plan_ranges(sources, opened, work.state.range_bytes)
-        layout, compression = how.source_format.layout, how.settings.compression
+        layout, compression, buckets = how.source_format.layout, how.settings.compression, how.settings.unseen_buckets
         try:
-            check_room(work, sources, ranges, opened.__getitem__, layout, compression, progress)
+            check_room(work, sources, ranges, opened.__getitem__, layout, compression, buckets, progress)
         except CapacityError:
             if not work.parts:
                 remove_unfinished(output)

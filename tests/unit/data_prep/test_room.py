@@ -3,12 +3,13 @@
 import gzip
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-import data_prep.disk_need
+import data_prep.room
 from bagpipe_hpc.errors import CapacityError
 from bagpipe_hpc.storage.shards.manifest import load_manifest
 from data_prep.prepare import prepare_clicks
@@ -21,7 +22,7 @@ NONE = PrepareSettings(compression="none", test_fraction=0.0)
 
 
 def free(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr(data_prep.disk_need, "shutil", SimpleNamespace(disk_usage=lambda _: SimpleNamespace(free=size)))
+    monkeypatch.setattr(data_prep.room, "shutil", SimpleNamespace(disk_usage=lambda _: SimpleNamespace(free=size)))
 
 
 def prepare(folder: Path, settings: PrepareSettings = NONE, made_for: Path | None = None) -> list[str]:
@@ -51,6 +52,30 @@ def test_what_cannot_fit_is_refused_with_the_numbers(
         prepare(tmp_path, made_for=Path("found.csv"))
     free(monkeypatch, ROWS * 157 * 3)
     assert prepare(tmp_path) == []
+
+
+def test_counts_of_unseen_buckets_need_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of 26 tables has a count of 8 bytes of each of its buckets."""
+    write(tmp_path)
+    buckets = 100_000
+    settings = replace(NONE, unseen_buckets=buckets)
+    free(monkeypatch, 1)
+    said = r"about 21\.8 MB are needed there \(.*, 471\.\d kB for shards, 20\.8 MB for counts of unseen buckets\)"
+    with pytest.raises(CapacityError, match=said):
+        prepare(tmp_path, settings)
+    free(monkeypatch, 25_000_000)
+    assert prepare(tmp_path, settings) == []
+    assert 8 * 26 * buckets < (tmp_path / "out" / "vocabularies.h5").stat().st_size < 9 * 26 * buckets
+
+
+def test_unseen_buckets_that_memory_cannot_count_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path)
+    monkeypatch.setattr(data_prep.room, "free_bytes", lambda: 16_000_000)
+    said = r"prepare: unseen-buckets = 1000001: .* takes 16\.0 MB of memory, and 16\.0 MB are free; use fewer"
+    with pytest.raises(CapacityError, match=said):
+        prepare(tmp_path, replace(NONE, unseen_buckets=1_000_001))
+    assert list((tmp_path / "out").iterdir()) == []
+    prepare(tmp_path, replace(NONE, unseen_buckets=1000))
 
 
 def test_what_may_not_fit_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

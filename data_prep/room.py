@@ -1,4 +1,7 @@
-"""Whether the disk has room for a preparation, before rows are written: an estimate by the first ones of some files."""
+"""Whether disk and memory have room for a preparation, before rows are written.
+
+The disk's need is an estimate by the first rows of some files. Of memory only what the settings ask for is looked at.
+"""
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -8,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from bagpipe_hpc.cluster.host_memory import free_bytes
 from bagpipe_hpc.errors import CapacityError, DataError
 from data_prep.formats.layout import RowLayout
 from data_prep.formats.source_format import ColumnInput, TextInput
@@ -18,7 +22,9 @@ from data_prep.preparation_state import WorkFolder
 
 _SAMPLED_FILES, _SAMPLED_BLOCKS = 4, 4
 _ID_BYTES, _LABEL_BYTES = 4, 1
-_OFFSET_BYTES, _OTHER_BYTES = 8, 8
+_OFFSET_BYTES, _OTHER_BYTES, _COUNT_BYTES = 8, 8, 8
+_COUNTING_BYTES = 2 * _COUNT_BYTES
+"""Memory for a bucket, whose counts are joined with those of values."""
 _COMPRESSED = 0.4
 """Size of compressed shards of Criteo's rows, of that without compression."""
 _CERTAIN = 0.8
@@ -33,6 +39,7 @@ def check_room(
     open_input: Callable[[int], TextInput | ColumnInput],
     layout: RowLayout,
     compression: str,
+    unseen_buckets: int,
     progress: Callable[[str], None],
 ) -> None:
     """Refuse what cannot fit, and note what may not.
@@ -44,11 +51,14 @@ def check_room(
         open_input: says how the file of a number is read.
         layout: of the source format.
         compression: of the shards.
+        unseen_buckets: of each table; the vocabularies have the count of each.
         progress: takes the note.
 
     Raises:
-        CapacityError: the disk has less free space than will be needed; the message has the numbers.
+        CapacityError: the disk has less free space than will be needed, or this process too little memory for the
+            unseen buckets; the message has the numbers.
     """
+    _require_memory(unseen_buckets)
     left = sum(piece.bytes for piece in ranges) - sum(part.bytes for part in work.parts)
     stored, parsed, read = (sum(numbers) for numbers in zip(*_sample(sources, ranges, open_input, layout), strict=True))
     if not (stored and read):
@@ -57,17 +67,30 @@ def check_room(
     written = sum(shard.bytes for shard in work.shards.values())
     of_parts = left * parsed / read
     of_shards = max(0.0, sum(piece.bytes for piece in ranges) * compressed / read - written)
+    of_buckets = _COUNT_BYTES * unseen_buckets * len(layout.tables) if not work.shards else 0
+    needed = of_parts + of_shards + of_buckets
     free = shutil.disk_usage(work.output).free
     name = work.made_for or work.output
+    counts = f", {_size(of_buckets)} for counts of unseen buckets" if of_buckets else ""
     need = (
-        f"{name}: about {_size(of_parts + of_shards)} are needed there ({_size(of_parts)} for parsed rows while it "
-        f"runs, {_size(of_shards)} for shards), and {_size(free)} are free"
+        f"{name}: about {_size(needed)} are needed there ({_size(of_parts)} for parsed rows while it runs, "
+        f"{_size(of_shards)} for shards{counts}), and {_size(free)} are free"
     )
-    if _CERTAIN * (of_parts + of_shards) > free:
+    if _CERTAIN * needed > free:
         raise CapacityError(f"{need}; free some space, or choose another --output")
-    if of_parts + of_shards > free:
+    if needed > free:
         then = "starts anew" if work.made_for else "goes on"
         progress(f"note: {need}; if that is too little, the same command {then} once there is more")
+
+
+def _require_memory(unseen_buckets: int) -> None:
+    """See that the buckets of one table can be counted: tables are counted one after the other."""
+    needed, free = _COUNTING_BYTES * unseen_buckets, free_bytes()
+    if needed > free:
+        raise CapacityError(
+            f"prepare: unseen-buckets = {unseen_buckets}: to count those of a table takes {_size(needed)} of memory, "
+            f"and {_size(free)} are free; use fewer, or a host with more memory"
+        )
 
 
 def _size(size: float) -> str:
