@@ -13,7 +13,12 @@ from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.shards.check import check_vocabularies
 from bagpipe_hpc.storage.shards.entries import SPARSE_INT32_ROWS, FeatureInfo
 from bagpipe_hpc.storage.shards.manifest import MANIFEST_NAME, PREPARE_AGAIN, ShardManifest, load_manifest
-from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary, copy_vocabularies, read_table_vocabulary
+from bagpipe_hpc.storage.shards.vocabulary import (
+    VOCABULARIES_NAME,
+    TableVocabulary,
+    copy_vocabularies,
+    read_table_vocabulary,
+)
 from data_prep.backend import choose_backend
 from data_prep.formats.layout import RowLayout, SparseList, Values, table_of
 from data_prep.formats.load import load_format
@@ -40,21 +45,78 @@ _WIDE = {Values.INTEGER: np.dtype(np.int64), Values.TEXT: np.dtype(np.object_)}
 
 
 @dataclass(frozen=True)
-class RecordedPreparation:
-    """How the rows of a shard directory were prepared.
+class RecordedMethod:
+    """How the rows of a shard directory were prepared, as its manifest says.
 
     Attributes:
         directory: the shard directory.
         manifest: its manifest.
         source_format: what its raw rows look like.
         settings: how they were prepared. For what must not change of later rows, see `for_later_rows`.
-        vocabularies: of each table, in the order of the manifest; None where its values are hashed.
     """
 
     directory: Path
     manifest: ShardManifest
     source_format: SourceFormat
     settings: PrepareSettings
+
+    def refuse_contradictions(self, given: Mapping[str, Any]) -> None:
+        """Refuse settings of later rows that would give their values another meaning.
+
+        Args:
+            given: settings that were asked for, by the names of `PrepareSettings`.
+
+        Raises:
+            ConfigError: one differs from that of the directory.
+        """
+        limit = self.settings.max_rows_per_table
+        recorded = {name: getattr(self.settings, name) for name in _OF_ROWS}
+        recorded["min_count"] = self.settings.min_count if limit is None else f"max-rows-per-table = {limit}"
+        recorded["max_rows_per_table"] = limit or f"min-count = {self.settings.min_count}"
+        for name, asked in given.items():
+            if name == "schema" and asked != recorded[name]:
+                self._refuse("schema", "a schema", "another one")
+            elif name == "format_options":
+                self._refuse_other_options(asked)
+            elif name in recorded and asked != recorded[name]:
+                self._refuse("format" if name == "source_format" else name.replace("_", "-"), asked, recorded[name])
+
+    def _refuse_other_options(self, options: Sequence[str]) -> None:
+        asked = load_format(self.settings.source_format, options, self.settings.schema)[1]
+        found = load_format(self.settings.source_format, self.settings.format_options, self.settings.schema)[1]
+        for name in (option.partition("=")[0].strip() for option in options):
+            if asked[name] != found[name]:
+                self._refuse("format-option", f"{name}={toml_value(asked[name])}", f"{name}={toml_value(found[name])}")
+
+    def _refuse(self, flag: str, asked: object, found: object) -> NoReturn:
+        raise ConfigError(
+            f"prepare: {flag} = {asked!r}: {self.directory} was prepared with {found}, and later rows are prepared as "
+            f"these were; leave --{flag} out"
+        )
+
+    def for_later_rows(self, settings: PrepareSettings) -> PrepareSettings:
+        """The settings of later rows: what rows mean is as in the directory, all else as given.
+
+        Args:
+            settings: those given; a setting of `_OF_ROWS` may have its default, or the value of the directory.
+
+        Raises:
+            ConfigError: one has another value.
+        """
+        defaults = {field.name: field.default for field in fields(PrepareSettings)}
+        given = {name: getattr(settings, name) for name in _OF_ROWS}
+        self.refuse_contradictions({name: value for name, value in given.items() if value != defaults[name]})
+        return replace(settings, **{name: getattr(self.settings, name) for name in _OF_ROWS})
+
+
+@dataclass(frozen=True)
+class RecordedPreparation(RecordedMethod):
+    """How the rows of a shard directory were prepared, with the ids of their values.
+
+    Attributes:
+        vocabularies: of each table, in the order of the manifest; None where its values are hashed.
+    """
+
     vocabularies: tuple[TableVocabulary | None, ...]
 
     @property
@@ -110,61 +172,13 @@ class RecordedPreparation:
         dtype = np.int32 if rows <= SPARSE_INT32_ROWS else np.int64
         return SampleEncoder(layout, id_maps, dtype, self.refinement())
 
-    def refuse_contradictions(self, given: Mapping[str, Any]) -> None:
-        """Refuse settings of later rows that would give their values another meaning.
 
-        Args:
-            given: settings that were asked for, by the names of `PrepareSettings`.
-
-        Raises:
-            ConfigError: one differs from that of the directory.
-        """
-        limit = self.settings.max_rows_per_table
-        recorded = {name: getattr(self.settings, name) for name in _OF_ROWS}
-        recorded["min_count"] = self.settings.min_count if limit is None else f"max-rows-per-table = {limit}"
-        recorded["max_rows_per_table"] = limit or f"min-count = {self.settings.min_count}"
-        for name, asked in given.items():
-            if name == "schema" and asked != recorded[name]:
-                self._refuse("schema", "a schema", "another one")
-            elif name == "format_options":
-                self._refuse_other_options(asked)
-            elif name in recorded and asked != recorded[name]:
-                self._refuse("format" if name == "source_format" else name.replace("_", "-"), asked, recorded[name])
-
-    def _refuse_other_options(self, options: Sequence[str]) -> None:
-        asked = load_format(self.settings.source_format, options, self.settings.schema)[1]
-        found = load_format(self.settings.source_format, self.settings.format_options, self.settings.schema)[1]
-        for name in (option.partition("=")[0].strip() for option in options):
-            if asked[name] != found[name]:
-                self._refuse("format-option", f"{name}={toml_value(asked[name])}", f"{name}={toml_value(found[name])}")
-
-    def _refuse(self, flag: str, asked: object, found: object) -> NoReturn:
-        raise ConfigError(
-            f"prepare: {flag} = {asked!r}: {self.directory} was prepared with {found}, and later rows are prepared as "
-            f"these were; leave --{flag} out"
-        )
-
-    def for_later_rows(self, settings: PrepareSettings) -> PrepareSettings:
-        """The settings of later rows: what rows mean is as in the directory, all else as given.
-
-        Args:
-            settings: those given; a setting of `_OF_ROWS` may have its default, or the value of the directory.
-
-        Raises:
-            ConfigError: one has another value.
-        """
-        defaults = {field.name: field.default for field in fields(PrepareSettings)}
-        given = {name: getattr(settings, name) for name in _OF_ROWS}
-        self.refuse_contradictions({name: value for name, value in given.items() if value != defaults[name]})
-        return replace(settings, **{name: getattr(self.settings, name) for name in _OF_ROWS})
-
-
-def load_recorded(directory: Path) -> RecordedPreparation:
-    """How a shard directory was prepared, from its manifest and its vocabularies alone; its shards may be elsewhere.
+def load_method(directory: Path) -> RecordedMethod:
+    """How a shard directory was prepared, from its manifest alone.
 
     Raises:
-        DataError: the directory holds no finished preparation, was written by an older program that did not record
-            enough, its vocabularies are missing or damaged, or its source format is another one now.
+        DataError: the directory holds no finished preparation, or was written by an older program that did not record
+            enough, or its source format is another one now.
         ConfigError: its source format is not to be had here.
     """
     manifest = load_manifest(directory)
@@ -180,20 +194,32 @@ def load_recorded(directory: Path) -> RecordedPreparation:
     source_format, settings = recorded_format(directory, manifest)
     if manifest.vocabularies is None:
         raise DataError(f"{directory}: has no file of vocabularies, as of an older program; {PREPARE_AGAIN}")
+    return RecordedMethod(directory, manifest, source_format, settings)
+
+
+def load_recorded(directory: Path) -> RecordedPreparation:
+    """How a shard directory was prepared, with its vocabularies, which are read whole; its shards may be elsewhere.
+
+    Raises:
+        DataError: as `load_method`, or its vocabularies are missing or damaged.
+        ConfigError: as `load_method`.
+    """
+    method = load_method(directory)
+    manifest, settings, layout = method.manifest, method.settings, method.source_format.layout
     check_vocabularies(directory, manifest, "full")
     vocabularies = tuple(_vocabulary(directory, manifest, table.name) for table in manifest.tables)
-    for table, vocabulary in zip(source_format.layout.tables, vocabularies, strict=True):
+    for table, vocabulary in zip(layout.tables, vocabularies, strict=True):
         if vocabulary is not None and vocabulary.unseen_buckets != settings.unseen_buckets:
             raise DataError(
-                f"{directory / manifest.vocabularies.file}: has {vocabulary.unseen_buckets} unseen buckets instead of "
+                f"{directory / VOCABULARIES_NAME}: has {vocabulary.unseen_buckets} unseen buckets instead of "
                 f"{settings.unseen_buckets} as the manifest says; {PREPARE_AGAIN}"
             )
         if vocabulary is not None and vocabulary.values.dtype != _WIDE.get(table.values, np.uint32):
             raise DataError(
-                f"{directory / manifest.vocabularies.file}: table {table.name} holds {vocabulary.values.dtype} values, "
+                f"{directory / VOCABULARIES_NAME}: table {table.name} holds {vocabulary.values.dtype} values, "
                 f"and those of {manifest.source_format} are {table.values}; {PREPARE_AGAIN}"
             )
-    return RecordedPreparation(directory, manifest, source_format, settings, vocabularies)
+    return RecordedPreparation(directory, manifest, method.source_format, settings, vocabularies)
 
 
 def recorded_format(directory: Path, manifest: ShardManifest) -> tuple[SourceFormat, PrepareSettings]:

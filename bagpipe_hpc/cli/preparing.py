@@ -136,7 +136,7 @@ def prepare(arguments: Namespace) -> int:
 
 def _settings(arguments: Namespace) -> "PrepareSettings":
     from data_prep.prepare_settings import PrepareSettings
-    from data_prep.recorded import load_recorded
+    from data_prep.recorded import load_method
     from data_prep.schema.document import load_schema, to_document
 
     schema = None if arguments.schema is None else to_document(load_schema(arguments.schema))
@@ -150,7 +150,7 @@ def _settings(arguments: Namespace) -> "PrepareSettings":
     }
     given = {name: value for name, value in of_rows.items() if value is not None}
     if (earlier := arguments.like or arguments.grow) is not None:
-        load_recorded(earlier).refuse_contradictions(given)
+        load_method(earlier).refuse_contradictions(given)
     return PrepareSettings(
         **given,
         like=arguments.like,

@@ -12,10 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import data_prep.recorded
 from bagpipe_hpc.cli.commands import main
 from bagpipe_hpc.errors import ConfigError, DataError
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
+from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary, read_table_vocabulary
 from data_prep.formats.criteo import TABLE_NAMES
 from data_prep.generate import generate_clicks
 from data_prep.prepare import prepare_clicks
@@ -233,6 +235,20 @@ def test_flags_that_contradict_are_refused(
     assert not (tmp_path / "out").exists()
     same = ["--min-count", "4", "--unseen-buckets", "0", "--format", "criteo"]
     assert main([*command, "--output", str(tmp_path / "out"), *same]) == 0
+
+
+@pytest.mark.usefixtures("days")
+def test_a_command_reads_the_vocabularies_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def read_one(directory: Path, manifest: ShardManifest, table: str) -> TableVocabulary:
+        read.append(table)
+        return read_table_vocabulary(directory, manifest, table)
+
+    monkeypatch.setattr(data_prep.recorded, "read_table_vocabulary", read_one)
+    command = ["prepare", "--like", str(tmp_path / "first"), "--input", str(tmp_path / "day_1")]
+    assert main([*command, "--output", str(tmp_path / "out"), "--min-count", "4"]) == 0
+    assert read == list(TABLE_NAMES)
 
 
 def test_own_settings_of_a_format_stay(tmp_path: Path) -> None:
