@@ -18,7 +18,6 @@ from bagpipe_hpc.storage.run_lock import LOCK_NAME, RunLock
 from bagpipe_hpc.storage.shards.check import verify_shards
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, save_manifest
 from data_prep.backend import Backend, choose_backend
-from data_prep.room import check_room
 from data_prep.fit_stage import fit_rows, refined_rows
 from data_prep.formats.load import load_format
 from data_prep.formats.source_format import ColumnInput, SourceFormat, TextInput
@@ -42,6 +41,7 @@ from data_prep.prepare_settings import PrepareSettings
 from data_prep.ranks.progress import Progress
 from data_prep.ranks.team import Team, alone
 from data_prep.recorded import RecordedPreparation, load_recorded
+from data_prep.room import check_room
 from data_prep.shard_stage import write_shards
 from data_prep.splits import split_rows
 from data_prep.stage_inputs import StageInputs
