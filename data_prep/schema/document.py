@@ -1,7 +1,5 @@
 """A schema: what the columns of files are, from TOML or from a manifest, and back. Standard library only."""
 
-import difflib
-import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
@@ -14,8 +12,15 @@ from bagpipe_hpc.config.values import CURES, converted, toml_value
 from bagpipe_hpc.errors import ConfigError, FileError, read_small
 from bagpipe_hpc.storage.shards.entries import GROUP, TIMESTAMP, is_stored_name
 from data_prep.formats.layout import SEPARATORS, Values
+from data_prep.schema.agreement import (
+    check_derived,
+    check_one,
+    check_own,
+    check_separators,
+    check_words,
+    nearest,
+)
 from data_prep.schema.columns import (
-    FLOAT32_LIMIT,
     KINDS,
     CategoricalColumn,
     GroupColumn,
@@ -103,14 +108,16 @@ class Schema:
             if section == "derived":
                 if column.name in named:
                     raise SettingError(where, column.name, "is the name of a column; give it another one")
-                _check_derived(where, column, named)
+                check_derived(where, column, named)
             elif isinstance(column, NumericColumn | CategoricalColumn):
-                _check_own(where, column)
+                check_own(where, column)
             elif isinstance(column, MultiHotColumn):
-                _check_separators(where, column, self.file.character)
-        _check_one(self.columns, WeightColumn, "sample_weight")
-        _check_one(self.columns, TimestampColumn, "timestamp")
-        _check_one(self.columns, GroupColumn, "group")
+                check_separators(where, column, self.file.character)
+            elif isinstance(column, LabelColumn):
+                check_words(f"{where}.positive", column.positive, self.file.missing)
+        check_one(self.columns, WeightColumn, "sample_weight")
+        check_one(self.columns, TimestampColumn, "timestamp")
+        check_one(self.columns, GroupColumn, "group")
         kinds = f"{', '.join(column.name for column in self.columns)}"
         if not any(isinstance(column, LabelColumn) for column in self.columns):
             raise SettingError("columns", kinds, 'none is a label; give one kind = "label"')
@@ -214,7 +221,7 @@ def schema_of(document: Mapping[str, Any], source: str) -> Schema:
     """
     for section in document:
         if section not in _SECTIONS:
-            raise ConfigError(f"{source}: {section}: no such section; {_nearest(section, _SECTIONS)}")
+            raise ConfigError(f"{source}: {section}: no such section; {nearest(section, _SECTIONS)}")
     rules = document.get("file", {})
     if not isinstance(rules, dict):
         raise ConfigError(f"{source}: file = {rules!r:.80}: is a section; write [file] and its keys below")
@@ -273,7 +280,7 @@ def _column(section: str, keys: Mapping[str, Any], source: str) -> SchemaColumn:
     if kind is MISSING:
         raise ConfigError(f"{where}: has no kind; give it one of {', '.join(KINDS)}")
     if not isinstance(kind, str) or kind not in KINDS:
-        raise ConfigError(f"{where}: kind = {kind!r:.80}: {_nearest(str(kind), list(KINDS))}")
+        raise ConfigError(f"{where}: kind = {kind!r:.80}: {nearest(str(kind), list(KINDS))}")
     column: SchemaColumn = _entry(KINDS[kind], {key: value for key, value in keys.items() if key != "kind"}, where)
     return column
 
@@ -286,7 +293,7 @@ def _entry(kind: type[Any], keys: Mapping[str, Any], where: str) -> Any:
     for key, value in keys.items():
         if key not in names:
             raise ConfigError(f"{where}: {key} = {value!r:.80}: no such key; "
-                              f"{_nearest(key, [name for name in names if name != 'name'])}")  # fmt: skip
+                              f"{nearest(key, [name for name in names if name != 'name'])}")  # fmt: skip
         wanted = types[names[key]]
         if isinstance(wanted, UnionType):
             wanted = next(part for part in get_args(wanted) if part is not NoneType)
@@ -297,107 +304,3 @@ def _entry(kind: type[Any], keys: Mapping[str, Any], where: str) -> Any:
         return kind(**values)
     except SettingError as error:
         raise ConfigError(f"{where}: {error}") from None
-
-
-def _check_derived(where: str, column: SchemaColumn, named: Mapping[str, SchemaColumn]) -> None:
-    if not isinstance(column, NumericColumn | CategoricalColumn):
-        raise SettingError(where, type(column).__name__, "derive numeric and categorical features only")
-    sources = column.cross if isinstance(column, CategoricalColumn) and column.cross else (column.source,)
-    for name in sources:
-        key = f"{where}.{'cross' if name != column.source else 'from'}"
-        if name is None:
-            raise SettingError(f"{where}.from", "", "name the column that it is made of, or two by cross")
-        if name not in named:
-            raise SettingError(key, name, f"no such column; {_nearest(name, list(named))}")
-        _check_source(where, key, column, named[name])
-
-
-def _check_source(where: str, key: str, column: NumericColumn | CategoricalColumn, source: SchemaColumn) -> None:
-    """Whether a feature may be made of a column."""
-    if isinstance(column, NumericColumn):
-        fits, cure = isinstance(source, NumericColumn) and source.integer == column.integer, (
-            "is no numeric column with the same integer")  # fmt: skip
-    elif column.cross:
-        fits = isinstance(source, CategoricalColumn) and not source.in_intervals
-        cure = "is no categorical column with texts, integers or hexadecimal values"
-    elif column.part:
-        fits, cure = isinstance(source, TimestampColumn), "is no timestamp, of which a part could be taken"
-    elif column.in_intervals:
-        fits, cure = isinstance(source, NumericColumn), "is no numeric column, which could be put into intervals"
-    else:
-        fits = isinstance(source, CategoricalColumn) and not source.in_intervals
-        fits = fits or (isinstance(source, NumericColumn) and source.integer)
-        cure = "is neither a categorical column nor a numeric one of integers"
-    if not fits:
-        raise SettingError(key, source.name, f"{cure}; name another one")
-    if isinstance(column, CategoricalColumn):
-        if column.values != "text":
-            raise SettingError(f"{where}.values", column.values, "leave it out: its values are those of its column")
-        if column.missing is not None:
-            raise SettingError(f"{where}.missing", column.missing, "leave it out, or give it to the column itself")
-        if column.modulo and isinstance(source, CategoricalColumn) and source.values == "text":
-            raise SettingError(f"{where}.modulo", column.modulo, f"leave it out: the values of {source.name} are texts")
-
-
-def _check_own(where: str, column: NumericColumn | CategoricalColumn) -> None:
-    """Keys of a column of the files that only a derived feature has, or that its values do not allow."""
-    if column.source is not None:
-        raise SettingError(f"{where}.from", column.source, "move the column to [derived]: it is made of another one")
-    if isinstance(column, NumericColumn):
-        return
-    for key in ("cross", "part"):
-        if getattr(column, key):
-            raise SettingError(f"{where}.{key}", getattr(column, key), "move the column to [derived]")
-    if column.values == "decimal" and not column.in_intervals:
-        raise SettingError(f"{where}.values", "decimal", "give it bucketise or quantiles as well, or make it numeric")
-    if column.in_intervals and column.values not in ("integer", "decimal"):
-        raise SettingError(f"{where}.values", column.values, "use integer or decimal: numbers are put into intervals")
-    if column.modulo and column.values not in ("integer", "hex"):
-        raise SettingError(f"{where}.modulo", column.modulo, "use it with values integer or hex")
-    if column.missing is not None:
-        _check_missing(f"{where}.missing", column)
-
-
-_WRITTEN = {
-    "integer": "-?[0-9]+",
-    "hex": "[0-9a-fA-F]{1,8}",
-    "decimal": r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?",
-    "text": r"[^\0]+",
-}
-"""How fields are written, as `formats.fields` reads them; that module is not for the standard library alone."""
-
-
-def _check_missing(key: str, column: CategoricalColumn) -> None:
-    text = column.missing or ""
-    fits = re.fullmatch(_WRITTEN[column.values], text, re.DOTALL) is not None
-    try:
-        if fits and column.values == "integer":
-            fits = -(1 << 63) <= int(text) < 1 << 63
-        elif fits and column.values == "decimal":
-            fits = abs(float(text)) < FLOAT32_LIMIT
-    except ValueError:  # of an integer with thousands of digits
-        fits = False
-    if not fits:
-        cure = f"use a text that the field could hold: its values are {column.values}"
-        raise SettingError(key, column.missing, cure)
-
-
-def _check_separators(where: str, column: MultiHotColumn, between_fields: str) -> None:
-    for key, taken in (("separator", {between_fields}), ("weights", {between_fields, column.separator})):
-        found = getattr(column, key)
-        if found is not None and (found not in SEPARATORS or found in taken):
-            cure = "use one character, such as | or :, that separates nothing else and that no number holds"
-            raise SettingError(f"{where}.{key}", found, cure)
-
-
-def _check_one(columns: Iterable[SchemaColumn], kind: type[Any], name: str) -> None:
-    found = [column.name for column in columns if isinstance(column, kind)]
-    if len(found) > 1:
-        raise SettingError(f"columns.{found[1]}.kind", name, f"{found[0]} has it already; a row has one at most")
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    """What to write instead of a name that nobody knows."""
-    known = list(known)
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]}?" if near else f"use one of {', '.join(known)}"

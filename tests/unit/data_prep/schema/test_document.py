@@ -74,6 +74,10 @@ BAD = {
         GOOD + 'p = { kind = "numeric", fill = "mode" }\n',
         "columns.p: fill = 'mode': use one of mean, median",
     ),
+    "a word that means a missing label": (
+        '[file]\nmissing = ["NULL", "yes"]\n' + GOOD.replace('"label"', '"label", positive = ["y", "yes"]'),
+        "columns.click.positive = 'yes': is in file.missing, so that such labels are missing; leave it out of one",
+    ),
     "a transform of what is missing": (
         GOOD + 'p = { kind = "numeric", is_missing = true, missing = 0 }\n',
         "columns.p: missing = 0.0: leave it out, or is_missing, which is 0 or 1",
