@@ -40,7 +40,15 @@ SAMPLE_ROWS = 20_000
 _SEPARATORS = ("\t", ",", ";", "|", " ")
 _NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "pipe", " ": "space"}
 _MISSING = ("NA", "N/A", "NaN", "nan", "NULL", "null", "None", "\\N")
-_TIMES = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d", "%Y/%m/%d", "%y%m%d%H")
+_TIMES = (
+    "%Y-%m-%d %H:%M:%S",
+    "%Y-%m-%dT%H:%M:%S",
+    "%Y-%m-%d %H:%M:%S%z",
+    "%Y-%m-%dT%H:%M:%S%z",
+    "%Y-%m-%d",
+    "%Y/%m/%d",
+    "%y%m%d%H",
+)
 _LABEL_NAMES = re.compile(r"label|click(ed)?|target|y|is_click|conver(ted|sion)|clk|buy|bought", re.IGNORECASE)
 _TIME_NAMES = re.compile(r".*(time|date|hour|day|_at|timestamp|ts)$", re.IGNORECASE)
 _SEQUENCE_NAMES = re.compile(r".*(hist|seq|seen|last|previous|recent|visited)", re.IGNORECASE)

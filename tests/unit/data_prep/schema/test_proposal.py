@@ -236,3 +236,11 @@ def test_of_two_times_the_first_is_kept(tmp_path: Path) -> None:
     schema = proposed(tmp_path / "clicks.csv")
     assert kinds(schema) == {"click": "label", "item": "categorical", "created_at": "timestamp", "updated_at": "unused"}
     assert "# another time; a schema has one, which is created_at here" in propose_schema(str(tmp_path / "clicks.csv"))
+
+
+@pytest.mark.parametrize("between", ["T", " "])
+def test_times_with_offsets_from_utc_are_times(tmp_path: Path, between: str) -> None:
+    offsets = ("Z", "+0100", "-03:30")
+    rows = [f"{row % 2},v{row % 3},2021-03-{1 + row % 28:02d}{between}10:11:12{offsets[row % 3]}" for row in range(100)]
+    (tmp_path / "clicks.csv").write_text("click,item,seen\n" + "\n".join(rows))
+    assert to_document(proposed(tmp_path / "clicks.csv"))["columns"][2]["format"] == f"%Y-%m-%d{between}%H:%M:%S%z"
