@@ -71,7 +71,7 @@ def prepare_graph(
     if count > MOST_NODES:
         raise DataError(f"{count} nodes: use {MOST_NODES} at most")
     require_memory(read, count, directed=directed)
-    train_rows = len(samples.numbers) - int(len(samples.numbers) * test_fraction)
+    train_rows = len(samples.numbers) - round(len(samples.numbers) * test_fraction)
     graph, loops = build_graph(read, count, directed=directed)
     alone = int((np.diff(graph.starts) == 0).sum())
     progress(

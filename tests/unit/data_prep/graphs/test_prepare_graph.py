@@ -98,8 +98,8 @@ def test_edges_are_the_same_whatever_the_blocks(tmp_path: Path, monkeypatch: pyt
         read_edges([tmp_path / "edges"])
 
 
-@pytest.mark.parametrize(("fraction", "tests"), [(0.1, 0), (0.3, 0), (0.5, 1), (0.65, 1), (0.7, 2)])
-def test_the_share_for_tests_is_rounded_down(tmp_path: Path, fraction: float, tests: int) -> None:
+@pytest.mark.parametrize(("fraction", "tests"), [(0.1, 0), (0.3, 1), (0.6, 2), (0.83, 2)])
+def test_the_share_for_tests_is_rounded_as_of_other_rows(tmp_path: Path, fraction: float, tests: int) -> None:
     manifest = prepared(tmp_path, test_fraction=fraction)
     assert (manifest.rows("train"), manifest.rows("test")) == (3 - tests, tests)
 
