@@ -333,7 +333,7 @@ class ArraysDamage:
 
     def apply(self, folder: Path, *, names_file: bool = True) -> None:  # noqa: ARG002 - no manifest does
         path = folder / self.file
-        with np.load(path) as file:
+        with path.open("rb") as stream, np.load(stream) as file:  # which leaves a path open that is no archive any more
             members = dict(file)
         if self.how == "removed":
             del members[self.name]

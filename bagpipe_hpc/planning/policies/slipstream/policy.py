@@ -158,7 +158,9 @@ class SlipstreamPolicy(FaePolicy):
         rows = self._watched.rows
         if (first := kept.get("first")) is not None:
             is_snapshot = first.dtype == np.float32 and first.ndim == 2 and len(first) == rows.size
-            return "" if is_snapshot else f"first must be float32 [{rows.size}, D], the weights of the hot rows"
+            if not is_snapshot or not np.isfinite(first).all():
+                return f"first must be float32 [{rows.size}, D], the weights of the hot rows, all finite"
+            return ""
         if not {"stale", "epoch"} <= kept.keys():
             return "it has neither first nor stale and epoch"
         stale, epoch = kept["stale"], kept["epoch"]

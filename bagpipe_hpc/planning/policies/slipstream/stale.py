@@ -23,10 +23,11 @@ def movement(first: Floats, second: Floats) -> Floats:
     """How far rows have moved between two snapshots: the largest change of a weight, float32 `[rows]`.
 
     Args:
-        first: weights, float32 `[rows, D]`.
+        first: weights, finite float32 `[rows, D]`.
         second: the same rows later.
     """
-    moved: Floats = np.abs(second - first).max(axis=1, initial=0.0)
+    with np.errstate(over="ignore"):  # infinitely far
+        moved: Floats = np.abs(second - first).max(axis=1, initial=0.0)
     return moved
 
 

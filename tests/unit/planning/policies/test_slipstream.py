@@ -83,6 +83,18 @@ def test_stale_rows_are_those_that_did_not_move(tmp_path: Path) -> None:
     assert dropped > 20
 
 
+@pytest.mark.parametrize("weight", [np.nan, np.inf, -np.inf])
+def test_a_first_snapshot_that_is_not_finite_is_refused(tmp_path: Path, weight: float) -> None:
+    """No row could be seen to move from there: infinities less themselves are no numbers."""
+    policy = slipstream_of(tmp_path, drawn_samples(1, 400))
+    assert policy._watched is not None
+    first = np.zeros((policy._watched.rows.size, WIDTH), dtype=np.float32)
+    policy.restore({"first": first.copy()})
+    first[-1, 2] = weight
+    with pytest.raises(ValueError, match=r"first must be float32 \[\d+, D\], the weights of the hot rows, all finite"):
+        policy.restore({"first": first})
+
+
 def test_no_sample_is_left_out_before_or_in_another_epoch(tmp_path: Path) -> None:
     samples = drawn_samples(1, 400)
     policy = slipstream_of(tmp_path, samples, drop_percent=50.0, drop_tolerance=45.0)
