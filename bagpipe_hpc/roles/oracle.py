@@ -28,7 +28,8 @@ def run_oracle(context: RoleContext, stop: StopRequest | NeverStopped) -> None:
 
     When the run is asked to stop, the next segment is the last and has no batch: trainers see that from its closing
     plan, which comes before the segment's last batch. It is not cut within a segment, since the cache was measured for
-    whole ones: a row that another trainer would have used after the cut would need a private slot now.
+    whole ones: a row that another trainer would have used after the cut would need a private slot now. A request that
+    comes before the first training segment waits for its end: a job that is always warned early gets ahead, too.
 
     Training that may end for want of better evaluations ends in the same way. The trainers alone know when, so after
     each evaluation that counts, nothing more is planned until they say whether training goes on. So it is where the
@@ -45,11 +46,12 @@ def run_oracle(context: RoleContext, stop: StopRequest | NeverStopped) -> None:
     sender = PlanSender(comms.planning, need.window.plans_ahead, context.fill_timeout_s, waits.until_complete)
     adds_in_order = run.config.train.deterministic and policy_class(run.config.policy.name).adds_rows
     hearing = Hearing(run, speaks=True)
-    ends = False
+    ends = has_trained = False
     late = outgrown = 0
     for segment in map(hearing.told, run.schedule):
         planned = 0
-        for plan, beyond in _one_ahead(source.plans(segment, ends=ends or stop.is_asked()), sender):
+        is_last = ends or (has_trained and stop.is_asked())
+        for plan, beyond in _one_ahead(source.plans(segment, ends=is_last), sender):
             late += _is_late(plan, need.window)
             if not outgrown and (outgrown := beyond):
                 log.warning(
@@ -66,6 +68,7 @@ def run_oracle(context: RoleContext, stop: StopRequest | NeverStopped) -> None:
             planned = plan.shared.batch  # of the closing plan: how many there were
         if not planned:
             break
+        has_trained |= segment.is_training
         if remark := segment.passed_over(planned):
             log.info("%s", remark)
         if segment.shows_rows and (watch := source.watch):

@@ -184,14 +184,14 @@ def living_lock(output: Path) -> bytes | None:
     """What the lock of the run in an output folder says, unless there is none or its owner is known to be dead.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: it cannot be read, or the folder not be written.
     """
     try:
         content = (output / LOCK_NAME).read_bytes()
+        silent_s = _seconds_since_touched(output / LOCK_NAME)
     except FileNotFoundError:
         return None
-    owner = _owner_of(content)
-    return None if owner is not None and owner.is_dead(Owner.this_process()) else content
+    return None if _is_dead(_owner_of(content), silent_s) else content
 
 
 def _is_dead(owner: Owner | None, silent_s: float) -> bool:

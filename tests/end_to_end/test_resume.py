@@ -180,6 +180,26 @@ def test_a_run_that_is_asked_to_stop_goes_on_later(
     assert told == [event for event in story(whole_run) if event[0] == "evaluation"]
 
 
+@pytest.mark.slow
+def test_a_run_that_is_asked_to_stop_before_it_trains_gets_ahead(
+    config_path: Path, run_ranks: RunRanks, tmp_path: Path
+) -> None:
+    """To the next checkpoint or the end of the epoch: else a job that is always warned so early would never end."""
+    output, step = tmp_path / "run", 0
+    for _ in range(2):
+        with ThreadPoolExecutor() as background:
+            running = background.submit(run_ranks, RANKS, *forked(command(config_path, output)))
+            while not (output / "run.lock").exists():
+                assert not running.done(), running.result().stderr
+                time.sleep(0.01)
+            assert main(["stop", str(output)]) == 0
+            finished = running.result()
+        assert finished.returncode == 0, finished.stderr
+        assert "stopped as asked" in finished.stderr
+        assert load_checkpoint(output).manifest.step > step
+        step = load_checkpoint(output).manifest.step
+
+
 def wait_for_metrics(output: Path, running: "Future[CompletedProcess[str]]") -> None:
     """Until a run has trained some steps."""
     deadline = time.monotonic() + 60

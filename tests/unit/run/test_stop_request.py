@@ -1,5 +1,6 @@
 """A run is asked to stop by a file or a signal; only the oracle listens, and afterwards signals do what they did."""
 
+import json
 import os
 import signal
 import time
@@ -12,7 +13,7 @@ import pytest
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.run import stop_request
 from bagpipe_hpc.run.stop_request import STOP_NAME, StopRequest, request_stop
-from bagpipe_hpc.storage.run_lock import RunLock
+from bagpipe_hpc.storage.run_lock import LOCK_NAME, RunLock
 
 
 @pytest.fixture(autouse=True)
@@ -76,6 +77,16 @@ def test_the_dead_start_of_a_job_is_not_asked(tmp_path: Path, monkeypatch: pytes
         monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
         with pytest.raises(ConfigError, match="no run is in this folder"):
             request_stop(tmp_path)
+
+
+def test_a_run_of_another_host_that_has_long_been_silent_is_not_asked(tmp_path: Path) -> None:
+    """It left its lock when it was killed, and would never answer."""
+    lock = {"host": "far", "process": 1, "started": 1, "job": "", "restarts": 0}
+    (tmp_path / LOCK_NAME).write_text(json.dumps(lock), encoding="utf-8")
+    request_stop(tmp_path)
+    os.utime(tmp_path / LOCK_NAME, (0, 0))
+    with pytest.raises(ConfigError, match="no run is in this folder"):
+        request_stop(tmp_path)
 
 
 def test_signals_stop_the_run_however_often(tmp_path: Path) -> None:
