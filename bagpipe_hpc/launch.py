@@ -59,13 +59,14 @@ _IMPORT_S = 120.0
 """What importing torch may take trainers on a busy host or from a cold file system, beyond the limit of other waits."""
 
 
-def train(config: Config, loop: "Loop | None" = None, voice: Voice = Voice.USUAL) -> int:
+def train(config: Config, loop: "Loop | None" = None, voice: Voice = Voice.USUAL, *, comes_again: bool = False) -> int:
     """Train as configured: on one rank the reference, on three or more the roles.
 
     Args:
         config: of the run.
         loop: what trains a slice, on the ranks that compute; by default the cross-entropy of clicks.
         voice: how much of the log goes to stderr.
+        comes_again: whether this is a later start of a Slurm job, which goes on from what an earlier one has saved.
 
     Returns:
         The exit code of this rank. Where a rank fails, the call does not return: the job is aborted.
@@ -73,7 +74,7 @@ def train(config: Config, loop: "Loop | None" = None, voice: Voice = Voice.USUAL
     Raises:
         BagpipeError: the reference cannot run. Other runs that cannot start are reported by the first rank.
     """
-    return carry_out(Training(config, voice), loop)
+    return carry_out(Training(config, voice, comes_again=comes_again), loop)
 
 
 def carry_out(purpose: Purpose, loop: "Loop | None" = None) -> int:

@@ -74,8 +74,13 @@ def _schema(arguments: argparse.Namespace) -> int:
 
 
 def _train(arguments: argparse.Namespace) -> int:
-    quiet, verbose = arguments.quiet, arguments.verbose
-    return train_from_file(arguments.config, arguments.overrides, quiet=quiet, verbose=verbose)
+    return train_from_file(
+        arguments.config,
+        arguments.overrides,
+        quiet=arguments.quiet,
+        verbose=arguments.verbose,
+        comes_again=arguments.requeued,
+    )
 
 
 def _profile(arguments: argparse.Namespace) -> int:
@@ -179,15 +184,25 @@ def _add_data_commands(commands: "argparse._SubParsersAction[CommandParser]") ->
     add_prepare_graph(_add(commands, "prepare-graph", prepare_graph, summary))
 
 
+def _add_voices(parser: CommandParser, quiet: str, verbose: str) -> None:
+    """The options that say how much `bagpipe train` tells, with their help."""
+    told = parser.add_mutually_exclusive_group()
+    told.add_argument("--quiet", action="store_true", help=quiet)
+    told.add_argument("--verbose", action="store_true", help=verbose)
+
+
 def _add_run_commands(commands: "argparse._SubParsersAction[CommandParser]") -> None:
     train = _add(
         commands, "train", _train, "train; start it with mpirun or srun, or as one process for the reference run"
     )
     train.add_argument("config", type=named_path, metavar="CONFIG.toml", help="settings; `bagpipe keys` lists them")
     train.add_overrides("overrides", "*", "section.field=value", "replace single settings")
-    told = train.add_mutually_exclusive_group()
-    told.add_argument("--quiet", action="store_true", help="warnings alone on stderr, and no progress")
-    told.add_argument("--verbose", action="store_true", help="what every rank says, on stderr")
+    _add_voices(train, "warnings alone on stderr, and no progress", "what every rank says, on stderr")
+    train.add_argument(
+        "--requeued",
+        action="store_true",
+        help="a Slurm job that comes again: go on from what its earlier starts have saved, as slurm/train.sh asks",
+    )
 
     profile = _add(
         commands, "profile", _profile, "find the hot rows of the training rows before a run with policy.name=fae does"
@@ -199,6 +214,7 @@ def _add_run_commands(commands: "argparse._SubParsersAction[CommandParser]") -> 
         "run_path", type=named_path, metavar="OUTPUT|CONFIG.toml", help="folder of the run, or its settings"
     )
     stop.add_overrides("overrides", "*", "section.field=value", "as the run was given them")
+    _add_voices(stop, argparse.SUPPRESS, argparse.SUPPRESS)  # arguments of the run, which mean nothing here
 
     sweep = _add(
         commands, "sweep", _sweep, "list the runs of a parameter sweep; slurm/sweep.sh trains them as an array"

@@ -21,7 +21,13 @@ GO_ON = ": complete checkpoints are kept; the same command with train.resume=aut
 
 
 def train_from_file(
-    path: Path, overrides: Sequence[str], loop: "Loop | None" = None, *, quiet: bool = False, verbose: bool = False
+    path: Path,
+    overrides: Sequence[str],
+    loop: "Loop | None" = None,
+    *,
+    quiet: bool = False,
+    verbose: bool = False,
+    comes_again: bool = False,
 ) -> int:
     """Train as a configuration says. Collective over: all ranks that the launcher started.
 
@@ -31,6 +37,7 @@ def train_from_file(
         loop: as for `launch.train`.
         quiet: only warnings go to stderr.
         verbose: what all ranks say goes to stderr.
+        comes_again: as for `launch.train`.
 
     Returns:
         The exit code.
@@ -56,4 +63,5 @@ def train_from_file(
 
         if quiet:
             show_no_progress()
-        return train(config, loop, Voice.QUIET if quiet else Voice.VERBOSE if verbose else Voice.USUAL)
+        voice = Voice.QUIET if quiet else Voice.VERBOSE if verbose else Voice.USUAL
+        return train(config, loop, voice, comes_again=comes_again)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CheckpointError
+from bagpipe_hpc.run.output_folder import AUTO
 from bagpipe_hpc.run.resumed_settings import require_same_training
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint, load_checkpoint
 from bagpipe_hpc.storage.checkpoints.finite_files import require_finite
@@ -15,8 +16,6 @@ from bagpipe_hpc.storage.exported import ExportedModel
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
 
 log = logging.getLogger(__name__)
-
-AUTO = "auto"
 
 
 def find_start(config: Config, shards: ShardManifest) -> Checkpoint | None:

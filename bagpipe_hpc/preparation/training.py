@@ -13,6 +13,7 @@ from bagpipe_hpc.run.output_folder import (
     check_writable,
     hold_output,
     record_config,
+    requeued,
     require_untouched,
     start_output,
 )
@@ -26,13 +27,20 @@ from bagpipe_hpc.telemetry.tensorboard_record import TensorBoardRecord, require_
 
 
 class Training:
-    """A `Purpose`: train as configured."""
+    """A `Purpose`: train as configured.
+
+    Args:
+        config: of the run.
+        voice: how much of the log goes to stderr.
+        comes_again: whether this is a later start of a Slurm job.
+    """
 
     conclude: Callable[[], None] | None = None
 
-    def __init__(self, config: Config, voice: Voice = Voice.USUAL) -> None:
+    def __init__(self, config: Config, voice: Voice = Voice.USUAL, *, comes_again: bool = False) -> None:
         self.config = config
         self.voice = voice
+        self._comes_again = comes_again
         self.folder: Path | None = Path(config.train.output)
         self._found: RunSoFar | None = None
 
@@ -57,10 +65,10 @@ class Training:
             BagpipeError: data and settings do not fit, or an earlier run is in the way.
         """
         self._found = RunSoFar.of(self.config)
-        run = prepare_run(self.config)
+        run = prepare_run(requeued(self.config) if self._comes_again else self.config)
         if what := nothing_left(run):
             return run, what
-        check_output(self.config, run.start)
+        check_output(run.config, run.start, comes_again=self._comes_again)
         return run, ""
 
     def hold(self, lost: Callable[[str], None]) -> AbstractContextManager[None]:

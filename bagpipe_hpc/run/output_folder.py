@@ -4,12 +4,14 @@ import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from bagpipe_hpc.config.file import to_toml
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.run.job_mark import MARK_NAME, is_of_this_job, mark_job
 from bagpipe_hpc.run.stop_request import forget_stop
 from bagpipe_hpc.storage.atomic_write import atomic_write, remove_partial_files
 from bagpipe_hpc.storage.checkpoints.best import forget_best_after
@@ -31,6 +33,8 @@ CONFIG_NAME = "config.toml"
 RESOURCES_NAME = "resources.json"
 LOGS_NAME = "logs"
 TENSORBOARD_NAME = "tensorboard"
+AUTO = "auto"
+"""`train.resume`: from the newest checkpoint of the output folder."""
 _RUN_CONTENT = (
     CONFIG_NAME,
     METRICS_NAME,
@@ -41,6 +45,7 @@ _RUN_CONTENT = (
     SEEN_FOLDER,
     STATUS_FOLDER,
     TENSORBOARD_NAME,
+    MARK_NAME,  # the last to be removed: until then the job that began the run knows it
 )
 
 
@@ -101,13 +106,26 @@ def require_writable(key: str, value: str, folder: Path) -> None:
         ) from error
 
 
-def check_output(config: Config, start: Checkpoint | None) -> None:
+def requeued(config: Config) -> Config:
+    """The settings of a Slurm job's later start: it goes on from what an earlier one has saved.
+
+    Where none has begun the run, they stay as they are: `train.overwrite` may still have another run to replace. So
+    they do where none has saved a checkpoint and `train.resume` names one to begin with.
+    """
+    output = Path(config.train.output)
+    if not is_of_this_job(output) or (config.train.resume and not find_checkpoints(output)):
+        return config
+    return replace(config, train=replace(config.train, resume=AUTO))
+
+
+def check_output(config: Config, start: Checkpoint | None, *, comes_again: bool = False) -> None:
     """See that no earlier run is in the way, nor checkpoints that would count as the newest of this one.
 
     Args:
         config: of the run.
         start: what it goes on from. Where that is a checkpoint of the output folder, the earlier run is this one. Nor
             is a run in the way that ended before its first checkpoint, if it was to be resumed.
+        comes_again: whether this is a later start of a Slurm job: nor is a run of an earlier one that ended so.
 
     Raises:
         ConfigError: the output folder holds one, and may not be overwritten.
@@ -121,7 +139,9 @@ def check_output(config: Config, start: Checkpoint | None) -> None:
             )
         return
     earlier = _earlier_run(config)
-    was_cut_short = config.train.resume == "auto" and not (Path(config.train.output) / SUMMARY_NAME).exists()
+    output = Path(config.train.output)
+    was_to_go_on = config.train.resume == AUTO or (comes_again and is_of_this_job(output))
+    was_cut_short = was_to_go_on and not (output / SUMMARY_NAME).exists()
     if earlier and not config.train.overwrite and not was_cut_short:
         raise ConfigError(
             f"train.output = {config.train.output!r} holds an earlier run ({earlier[0].name}): "
@@ -230,7 +250,9 @@ def start_output(config: Config, start: Checkpoint | None, *, made_again: Collec
                     shutil.rmtree(path)
                 else:
                     path.unlink()
-        (output / LOGS_NAME).mkdir(parents=True, exist_ok=True)
+        output.mkdir(parents=True, exist_ok=True)
+        mark_job(output)  # nothing else is there yet of a new run, and nothing any more of an earlier one
+        (output / LOGS_NAME).mkdir(exist_ok=True)
         _write_config(config)
     except OSError as error:
         raise ConfigError(f"train.output = {config.train.output!r} cannot be written: {error}") from error

@@ -205,9 +205,14 @@ def test_the_defaults_of_prepare_are_those_of_its_settings(recorder: Recorder) -
 def test_train_passes_the_configuration_on_and_returns_its_code(code: int, recorder: Recorder, run_file: Path) -> None:
     recorder.replace("bagpipe_hpc.launch", train=recorder.record(code))
     assert main(["train", str(run_file), "train.seed=9"]) == code
-    assert recorder.calls == [
-        (Config(data=DataConfig(path="shards"), train=TrainConfig(seed=9)), None, Voice.USUAL, {})
-    ]
+    config = Config(data=DataConfig(path="shards"), train=TrainConfig(seed=9))
+    assert recorder.calls == [(config, None, Voice.USUAL, {"comes_again": False})]
+
+
+def test_train_is_told_that_its_job_comes_again(recorder: Recorder, run_file: Path) -> None:
+    recorder.replace("bagpipe_hpc.launch", train=recorder.record(0))
+    assert main(["train", str(run_file), "train.seed=9", "--requeued"]) == 0
+    assert recorder.calls[0][-1] == {"comes_again": True}
 
 
 @pytest.mark.parametrize(("option", "voice"), [("--quiet", Voice.QUIET), ("--verbose", Voice.VERBOSE)])
@@ -358,7 +363,7 @@ def test_train_takes_overrides_before_its_file(recorder: Recorder, run_file: Pat
     recorder.replace("bagpipe_hpc.launch", train=recorder.record(0))
     assert main(["train", "train.seed=9", str(run_file)]) == 0
     assert recorder.calls == [
-        (Config(data=DataConfig(path="shards"), train=TrainConfig(seed=9)), None, Voice.USUAL, {})
+        (Config(data=DataConfig(path="shards"), train=TrainConfig(seed=9)), None, Voice.USUAL, {"comes_again": False})
     ]
 
 
@@ -370,6 +375,13 @@ def test_stop_takes_a_folder_that_is_called_like_an_override(
     recorder.replace("bagpipe_hpc.run.stop_request", request_stop=recorder.record())
     assert main(["stop", "train.seed=1"]) == 0
     assert recorder.calls == [(Path("train.seed=1"), {})]
+
+
+@pytest.mark.parametrize("option", ["--quiet", "--verbose"])
+def test_stop_takes_the_arguments_of_the_run(option: str, recorder: Recorder, run_file: Path) -> None:
+    recorder.replace("bagpipe_hpc.run.stop_request", request_stop=recorder.record())
+    assert main(["stop", option, str(run_file), "train.output=run"]) == 0
+    assert recorder.calls == [(Path("run"), {})]
 
 
 def test_sweep_lists_the_runs_and_how_to_submit_them(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.config.schema import Config, TrainConfig
 from bagpipe_hpc.errors import CheckpointError, ConfigError
 from bagpipe_hpc.preparation.training import Training
+from bagpipe_hpc.run.job_mark import MARK_NAME
 from bagpipe_hpc.run.output_folder import (
     CONFIG_NAME,
     LOGS_NAME,
@@ -20,6 +21,7 @@ from bagpipe_hpc.run.output_folder import (
     check_writable,
     hold_output,
     is_own_checkpoint,
+    requeued,
     require_untouched,
     start_output,
 )
@@ -225,6 +227,54 @@ def test_a_run_that_ended_before_its_first_checkpoint_starts_anew(tmp_path: Path
     (tmp_path / "summary.json").write_text("{}", encoding="utf-8")
     with pytest.raises(ConfigError, match="holds an earlier run"):
         check_output(in_output(tmp_path, resume="auto"), None)
+
+
+@pytest.mark.parametrize("told", ["", "auto", "other"])
+def test_a_job_that_comes_again_goes_on_with_what_it_has_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str
+) -> None:
+    """Whatever it was told to begin with; until it has saved something it begins with that."""
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    config = in_output(tmp_path / "run", resume=told and (told if told == "auto" else str(tmp_path / told)))
+    start_output(config, None)
+    assert requeued(config).train.resume == (config.train.resume if told == "other" else "auto")
+    check_output(requeued(config), None, comes_again=True)
+    start_output(config, None)  # as the next start does
+    write_checkpoint(tmp_path / "run", sample_records((5, 3), 3), (5, 3), step=100)
+    assert requeued(config).train.resume == "auto"
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("earlier_job", ["", "16"])
+def test_a_job_that_comes_again_before_its_run_began_starts_as_it_was_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, earlier_job: str, overwrite: bool
+) -> None:
+    """It goes on with no run of another job, which it is to replace or to leave alone."""
+    monkeypatch.setenv("SLURM_JOB_ID", earlier_job)
+    start_output(in_output(tmp_path), None)
+    write_checkpoint(tmp_path, sample_records((5, 3), 3), (5, 3), step=100)
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    config = in_output(tmp_path, overwrite=overwrite)
+    assert requeued(config) == config
+    if overwrite:
+        check_output(config, None, comes_again=True)
+        start_output(config, None)
+        assert find_checkpoints(tmp_path) == []
+    else:
+        with pytest.raises(ConfigError, match="holds an earlier run"):
+            check_output(config, None, comes_again=True)
+
+
+def test_a_run_outside_of_jobs_is_of_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    monkeypatch.setenv("SLURM_HET_JOB_ID", "16")
+    start_output(in_output(tmp_path), None)
+    assert (tmp_path / MARK_NAME).read_text(encoding="utf-8") == "16\n"
+    for name in ("SLURM_JOB_ID", "SLURM_HET_JOB_ID"):
+        monkeypatch.delenv(name)
+    start_output(in_output(tmp_path), None)
+    assert not (tmp_path / MARK_NAME).exists()
+    assert requeued(in_output(tmp_path)) == in_output(tmp_path)
 
 
 def test_a_folder_is_held_and_given_back(tmp_path: Path) -> None:
