@@ -17,6 +17,9 @@
 #SBATCH --open-mode=append            # a requeued task goes on in the same log
 set -euo pipefail
 
+stop_asked=false # caught for slurm/train.sh: the warning that the time runs out may come before it
+trap 'stop_asked=true' USR1
+
 if [ $# -lt 2 ]; then
   echo "usage: sbatch --array=0-N slurm/sweep.sh CONFIG.toml section.field=value,value ..." >&2
   exit 2
@@ -28,5 +31,7 @@ source slurm/site_environment.sh
 
 overrides=$(bagpipe sweep --task "$task" "$@")
 mapfile -t overrides <<<"$overrides"
-echo "run $task of the sweep: ${overrides[*]}"
-exec slurm/train.sh "$1" "${overrides[@]}"
+echo "run $task of the sweep: ${overrides[*]}" || true
+set -- "$1" "${overrides[@]}"
+# shellcheck source=slurm/train.sh
+source slurm/train.sh

@@ -19,18 +19,28 @@
 #SBATCH --open-mode=append            # a requeued job goes on in the same log
 set -euo pipefail
 
+# A log that cannot be written, as on a full disk, must not end this script, and with it the ranks.
+say() { echo "job $SLURM_JOB_ID$*" || true; }
+
 # The warning that the time runs out. It is caught from here on: it must not end this script before the launcher runs. No
 # `return` in the function: in a trap it would hand on the status of whatever the signal interrupted.
-stop_asked=false
+stop_asked=${stop_asked:-false} # slurm/sweep.sh may have caught it already
+run_told=false
 stop_run() {
   stop_asked=true
-  if [ -n "${launcher_pid:-}" ] && ! ${run_told:-false}; then # once, and when there is somebody to tell
-    run_told=true
-    echo "job $SLURM_JOB_ID: the end is near, stopping with a checkpoint"
-    if ! bagpipe stop "${settings[@]}"; then
-      echo "job $SLURM_JOB_ID: nothing to save yet, ending the ranks"
-      kill "$launcher_pid" || true
-    fi
+  if [ -n "${launcher_pid:-}" ] && ! ${is_telling:-false}; then # once, and when there is somebody to tell
+    is_telling=true
+    say ": the end is near, stopping with a checkpoint"
+    local why told_why=''
+    while ! $run_told && kill -0 "$launcher_pid" 2>/dev/null; do
+      if why=$(bagpipe stop "${settings[@]}" 2>&1 >/dev/null); then # what it prints may find no room, either
+        run_told=true
+      else
+        if [ "$why" != "$told_why" ]; then say ": waiting until the run can be told: $why"; fi
+        told_why=$why
+        sleep 5
+      fi
+    done
   fi
 }
 trap stop_run USR1
@@ -49,8 +59,8 @@ source slurm/site_environment.sh
 source scripts/rank_environment.sh
 
 settings=("$@")
-if [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] && [[ " $* " != *" train.resume="* ]]; then settings+=(train.resume=auto); fi
 training=(bagpipe train "${settings[@]}")
+if [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ]; then training+=(--requeued); fi
 
 look=(srun --overlap --mem=0 --mpi=none --cpus-per-task=1 --ntasks-per-node=1) # on every node, beside what runs there
 if [ -z "${SLURM_HET_SIZE:-}" ]; then
@@ -73,7 +83,7 @@ else
     placed+="${!tasks} ranks on ${!nodes}"
   done
 fi
-echo "job $SLURM_JOB_ID, start $((${SLURM_RESTART_COUNT:-0} + 1)): $placed"
+say ", start $((${SLURM_RESTART_COUNT:-0} + 1)): $placed"
 
 # A run whose network is cut can hang in the launcher, deaf to signals; Slurm's own limit ends it at --time.
 "${launch[@]}" &
@@ -83,25 +93,49 @@ while kill -0 "$launcher_pid" 2>/dev/null; do wait "$launcher_pid" || true; done
 status=0
 wait "$launcher_pid" || status=$? # its own: the shell keeps it
 
-# The number of an array's last task is that of the whole array as well; NUMBER_TASK names the task alone.
-own=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}
-job=$(scontrol show job "$own") || job=''
+trap : USR1 # nobody is left to tell
+
+# The controller may be too busy to answer, or be starting again.
+ask_slurm() {
+  local tries=1
+  until scontrol "$@"; do
+    if [ "$tries" -eq 5 ]; then return 1; fi
+    tries=$((tries + 1))
+    sleep 15
+  done
+}
+
+# Of the number of an array's last task Slurm tells of the whole array as well; NUMBER_TASK names the task alone. The
+# environment is no witness: sbatch within a job hands on that job's SLURM_ARRAY_JOB_ID.
+own=$SLURM_JOB_ID
+job=$(ask_slurm --oneliner show job "$own" | grep "^JobId=$own ") || job=''
+if [[ $job =~ ^JobId=[0-9]+\ ArrayJobId=([0-9]+)\ ArrayTaskId=([0-9]+)\  ]]; then own=${BASH_REMATCH[1]}_${BASH_REMATCH[2]}; fi
 is_running=false # a job that was cancelled or whose time is up is not, and stays away
-if [[ $job == *JobState=RUNNING* ]]; then is_running=true; fi
+if [[ $job == *\ JobState=RUNNING\ * ]]; then is_running=true; fi
 
 # A node's death can end the ranks at once. Slurm notices later and requeues the job, unless it has ended. No status of Open
 # MPI's mpirun says that all is well: where it has lost a node, it is 0.
-is_doubtful=false
+is_doubtful=false is_lost=false
 if [ "$status" -ne 0 ] || [ "${LAUNCHER[0]}" != srun ]; then is_doubtful=true; fi
-if $is_doubtful && $is_running && ! $stop_asked && ! "${look[@]}" true; then
-  echo "job $SLURM_JOB_ID: a node does not answer, waiting for Slurm to requeue the job"
+if $is_doubtful && $is_running && ! "${look[@]}" true; then is_lost=true; fi
+if $is_lost && ! $run_told; then
+  say ": a node does not answer, waiting for Slurm to requeue the job"
   sleep 600 # twice the default of SlurmdTimeout
   if [ "$status" -eq 0 ]; then status=1; fi # still here: the run has not come to its end, and Slurm does not know
 fi
 
+# A run that was told to stop ends with 0, also where it has just come to its end: its next start finds nothing to do.
 # Preemption comes as SIGTERM to the ranks alone: the oracle has stopped the run, and nothing but Slurm knows why.
-if $is_running && { $stop_asked || [[ $job == *PreemptTime=[0-9]* ]]; }; then
-  echo "job $SLURM_JOB_ID: requeued"
-  scontrol requeue "$own"
+comes_again=false is_left=''
+if $run_told && { [ "$status" -eq 0 ] || $is_lost; }; then comes_again=true; fi
+if [[ $job == *\ PreemptTime=[0-9]* ]]; then comes_again=true; fi
+if [ -z "$job" ] && $comes_again; then is_left="Slurm does not answer"; fi
+if [[ $job == *\ Requeue=0\ * ]] && $comes_again; then is_left="it may not be requeued (Requeue=0)"; fi
+if [ -n "$is_left" ]; then
+  say ": $is_left; submit it again with train.resume=auto"
+  if [ "$status" -eq 0 ]; then status=1; fi # as above
+elif $comes_again && $is_running; then
+  say ": requeued"
+  ask_slurm requeue "$own"
 fi
 exit "$status"

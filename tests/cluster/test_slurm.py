@@ -132,7 +132,7 @@ def test_mpirun_knows_the_nodes_of_the_job(train: Train, whole: Path) -> None:
 
 
 def test_a_job_whose_time_runs_out(train: Train, whole: Path) -> None:
-    """Before it trains, and again, several times, while it does."""
+    """Before it trains, so that it gets as far as its first checkpoint, and again, several times, while it does."""
     job, output = train(*FIVE_RANKS)
     job.await_line(", start 1:")
     job.signal(signal.SIGUSR1)
@@ -146,15 +146,17 @@ def test_a_job_whose_time_runs_out(train: Train, whole: Path) -> None:
     assert job.lines("^job ") == [
         f"{prefix}, start 1: {placed}",
         warned,
-        f"{prefix}: nothing to save yet, ending the ranks",
+        f"{prefix}: waiting until the run can be told: bagpipe: error: {output}: no run is in this folder; "
+        "name train.output of one that trains",
         f"{prefix}: requeued",
         f"{prefix}, start 2: {placed}",
         warned,
         f"{prefix}: requeued",
         f"{prefix}, start 3: {placed}",
     ]
-    assert len(job.lines("^stopped as asked, with a checkpoint")) == 1
-    assert len(job.lines(GOING_ON)) == 1
+    assert len(job.lines("^stopped as asked, with a checkpoint")) == 2
+    assert len(job.lines(f"{GOING_ON}11:")) == 1
+    assert len(job.lines(GOING_ON)) == 2
     assert compare(whole, output).largest() == 0.0
 
 

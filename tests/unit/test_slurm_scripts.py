@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -26,7 +27,7 @@ class Job:
         self.stand_in("bagpipe", f'exec "{sys.executable}" -m bagpipe_hpc "$@"')
         self.stand_in("launch", f"printf '%s\\n' \"$@\" >'{folder / 'launch'}'")
         self.stand_in("srun", "exit 0")
-        self.stand_in("scontrol", f"echo JobState=RUNNING; printf '%s\\n' \"$@\" >'{folder / 'scontrol'}'")
+        self.slurm_says()
         (folder / "site.env").write_text(
             f"MODULES=()\nVENV='{os.path.relpath(folder / 'venv', ROOT)}'\nLAUNCHER=(launch --mpi=pmix)\n"
             "SITE_VARIABLES=(SITE_SAYS=hello)\n"
@@ -37,14 +38,38 @@ class Job:
         (self.bin / name).write_text(f"#!/usr/bin/env bash\n{body}\n")
         (self.bin / name).chmod(0o755)
 
-    def run(self, script: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    def slurm_says(self, number: str = "JobId=36", state: str = "RUNNING", requeue: int = 1, before: str = "") -> None:
+        """Have scontrol show this job; `before` is what it does first."""
+        told = f"{number} JobName=bagpipe JobState={state} Requeue={requeue} PreemptTime=None SuspendTime=None"
+        self.stand_in(
+            "scontrol",
+            f"{before}\n[ $1 = requeue ] || echo '{told}'; printf '%s\\n' \"$@\" >'{self.folder / 'scontrol'}'",
+        )
+
+    def can_be_told(self, before: str = "") -> None:
+        """Have the launcher warn the job's script, and end well when the run is told to stop; `before` as above."""
+        told = self.folder / "told"
+        self.stand_in("bagpipe", f"{before}\ntouch '{told}'")
+        self.stand_in("launch", f"kill -USR1 \"$PPID\"; until [ -e '{told}' ]; do /bin/sleep 0.05; done")
+        self.stand_in("sleep", "/bin/sleep 0.1")
+
+    def run(
+        self, script: str, *arguments: str, stdout: IO[str] | int = subprocess.PIPE, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
         environment |= {"PYTHONPATH": str(ROOT), "SITE_ENV": str(self.folder / "site.env")}
         environment |= {"SLURM_SUBMIT_DIR": str(ROOT), "SLURM_JOB_ID": "36", "SLURM_NTASKS": "5"}
         environment |= {"SLURM_JOB_NODELIST": "node[1-2]"} | variables
         command = [str(ROOT / "slurm" / script), *arguments]
         return subprocess.run(
-            command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=60, check=False
+            command,
+            cwd=self.folder,
+            env=environment,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
         )
 
     def given_to(self, name: str) -> list[str]:
@@ -72,19 +97,87 @@ def test_a_requeued_task_goes_on_with_its_run(job: Job) -> None:
     assert job.run("sweep.sh", f"{job.folder}/run.toml", *SWEEP, **task).returncode == 0
     assert job.given_to("launch")[-2:] == [
         f"train.output={job.folder}/out/train.seed=2,model.top_mlp=8",
-        "train.resume=auto",
+        "--requeued",
     ]
 
 
-@pytest.mark.parametrize(
-    ("task", "number"), [({"SLURM_ARRAY_JOB_ID": "36", "SLURM_ARRAY_TASK_ID": "3"}, "36_3"), ({}, "36")]
-)
-def test_a_warned_job_requeues_itself_alone(job: Job, task: dict[str, str], number: str) -> None:
-    job.stand_in("bagpipe", "exit 1")  # nothing to stop yet, so the launcher is ended
-    job.stand_in("launch", 'kill -USR1 "$PPID"; exec sleep 30')
-    ended = job.run("train.sh", f"{job.folder}/run.toml", **task)
-    assert "job 36: requeued" in ended.stdout, ended.stderr
+@pytest.mark.parametrize(("said", "number"), [("JobId=36 ArrayJobId=36 ArrayTaskId=3", "36_3"), ("JobId=36", "36")])
+@pytest.mark.parametrize("inherited", [{}, {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "1"}])
+def test_a_warned_job_requeues_itself_alone(job: Job, said: str, number: str, inherited: dict[str, str]) -> None:
+    """Not the job in which sbatch was called, whose variables it has."""
+    job.can_be_told()
+    job.slurm_says(said)
+    ended = job.run("train.sh", f"{job.folder}/run.toml", **inherited)
+    assert ended.returncode == 0, ended.stderr
+    assert "job 36: requeued" in ended.stdout
     assert job.given_to("scontrol") == ["requeue", number]
+
+
+def test_a_job_that_is_warned_before_its_run_has_begun_tells_it_then(job: Job) -> None:
+    """So that it gets ahead by a checkpoint, also where each start of it is warned so early."""
+    asked = job.folder / "asked"
+    job.can_be_told(f"if ! [ -e '{asked}' ]; then touch '{asked}'; echo no run >&2; exit 2; fi")
+    ended = job.run("train.sh", f"{job.folder}/run.toml")
+    assert ended.stdout.splitlines()[1:] == [
+        "job 36: the end is near, stopping with a checkpoint",
+        "job 36: waiting until the run can be told: no run",
+        "job 36: requeued",
+    ], ended.stderr
+
+
+@pytest.mark.parametrize("status", [0, 2])
+def test_a_warned_job_whose_run_ends_by_itself_stays_away(job: Job, status: int) -> None:
+    """It has nothing left to do, or is refused, and would be again."""
+    job.can_be_told("exit 2")
+    job.stand_in("launch", f'kill -USR1 "$PPID"; /bin/sleep 0.5; exit {status}')
+    ended = job.run("train.sh", f"{job.folder}/run.toml")
+    assert ended.returncode == status
+    assert "requeued" not in ended.stdout
+
+
+def test_a_warning_after_the_end_of_the_run_changes_nothing(job: Job) -> None:
+    script = job.folder / "script"
+    job.stand_in("launch", f"echo \"$PPID\" >'{script}'")
+    job.slurm_says(before=f"kill -USR1 $(cat '{script}')")
+    ended = job.run("train.sh", f"{job.folder}/run.toml")
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines() == ["job 36, start 1: 5 ranks on node[1-2]"]
+
+
+def test_a_log_on_a_full_disk_ends_no_job(job: Job) -> None:
+    job.can_be_told()
+    with Path("/dev/full").open("w") as full:
+        ended = job.run("train.sh", f"{job.folder}/run.toml", stdout=full)
+    assert ended.returncode == 0, ended.stderr
+    assert job.given_to("scontrol") == ["requeue", "36"]
+
+
+def test_a_job_that_may_not_be_requeued_says_so(job: Job) -> None:
+    job.can_be_told()
+    job.slurm_says(requeue=0)
+    ended = job.run("train.sh", f"{job.folder}/run.toml")
+    assert ended.returncode == 1
+    assert "job 36: it may not be requeued (Requeue=0); submit it again with train.resume=auto" in ended.stdout
+
+
+@pytest.mark.parametrize(("answers", "code"), [(True, 0), (False, 1)])
+def test_a_controller_may_take_a_while_to_answer(job: Job, answers: bool, code: int) -> None:
+    job.can_be_told()
+    asked = job.folder / "asked"
+    mark = f"touch '{asked}';" if answers else ""
+    job.slurm_says(before=f"if ! [ -e '{asked}' ]; then {mark} exit 1; fi")
+    ended = job.run("train.sh", f"{job.folder}/run.toml")
+    assert ended.returncode == code, ended.stderr
+    said = "requeued" if answers else "Slurm does not answer; submit it again with train.resume=auto"
+    assert ended.stdout.splitlines()[-1] == f"job 36: {said}"
+
+
+def test_a_task_that_is_warned_before_it_knows_its_run_tells_it_then(job: Job) -> None:
+    job.can_be_told('if [ "$1" = sweep ]; then kill -USR1 "$PPID"; echo train.seed=1; exit; fi')
+    job.stand_in("launch", f"until [ -e '{job.folder}/told' ]; do /bin/sleep 0.05; done")
+    ended = job.run("sweep.sh", f"{job.folder}/run.toml", *SWEEP, SLURM_ARRAY_TASK_ID="0")
+    assert ended.returncode == 0, ended.stderr
+    assert "job 36: requeued" in ended.stdout
 
 
 @pytest.mark.parametrize(
@@ -106,7 +199,7 @@ def test_a_job_that_lost_a_node_waits_to_be_requeued(
         (job.folder / "site.env").read_text().replace("launch --mpi=pmix", f"{launcher} --mpi=pmix")
     )
     job.stand_in("launch", f"exit {status}")
-    job.stand_in("scontrol", f"echo JobState={state}")
+    job.slurm_says(state=state)
     job.stand_in("srun", f'[ "$1" = --mpi=pmix ] && exit {status}; exit {answer}')
     job.stand_in("sleep", f"echo \"$1\" >'{job.folder}/sleep'")
     ended = job.run("train.sh", f"{job.folder}/run.toml")
