@@ -4,6 +4,12 @@
 
 # shellcheck source=slurm/site.env
 source "${SITE_ENV:-slurm/site.env}"
+for name in MODULES VENV LAUNCHER SITE_VARIABLES; do
+  if ! declare -p "$name" &>/dev/null; then
+    echo "${SITE_ENV:-slurm/site.env}: $name is not set; take its line from slurm/site.env" >&2
+    exit 2
+  fi
+done
 if [ ${#MODULES[@]} -gt 0 ]; then
   set +u # some sites' `module` uses variables that are not set
   module load "${MODULES[@]}"

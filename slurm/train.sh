@@ -38,7 +38,7 @@ stop_run() {
       else
         if [ "$why" != "$told_why" ]; then say ": waiting until the run can be told: $why"; fi
         told_why=$why
-        sleep 5
+        sleep 2
       fi
     done
   fi
@@ -78,6 +78,10 @@ else
   look+=(--het-group="0-$((SLURM_HET_SIZE - 1))")
   for ((group = 0; group < SLURM_HET_SIZE; group++)); do
     tasks=SLURM_NTASKS_HET_GROUP_$group cpus=SLURM_CPUS_PER_TASK_HET_GROUP_$group nodes=SLURM_JOB_NODELIST_HET_GROUP_$group
+    if [ -z "${!tasks:-}" ]; then
+      echo "slurm/train.sh: component $group of the job does not say how many ranks it has; give --ntasks for each component" >&2
+      exit 2
+    fi
     if [ "$group" -gt 0 ]; then launch+=(:) placed+=", "; fi
     launch+=("${LAUNCHER[@]:1}" --het-group="$group" -n "${!tasks}" -c "${!cpus:-1}" "${training[@]}")
     placed+="${!tasks} ranks on ${!nodes}"

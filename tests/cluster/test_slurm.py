@@ -132,22 +132,22 @@ def test_mpirun_knows_the_nodes_of_the_job(train: Train, whole: Path) -> None:
 
 
 def test_a_job_whose_time_runs_out(train: Train, whole: Path) -> None:
-    """Before it trains, so that it gets as far as its first checkpoint, and again, several times, while it does."""
+    """Before its run has begun, so that this gets as far as a checkpoint, and again, several times."""
     job, output = train(*FIVE_RANKS)
     job.await_line(", start 1:")
     job.signal(signal.SIGUSR1)
-    job.await_training(output)
+    job.await_line(GOING_ON)
     for _ in range(4):
         job.signal(signal.SIGUSR1)
     job.await_success()
     prefix = f"job {job.number}"
     placed = "5 ranks on host[1-4]"
     warned = f"{prefix}: the end is near, stopping with a checkpoint"
-    assert job.lines("^job ") == [
+    waited = f"{prefix}: waiting until the run can be told: bagpipe: error: {output}: no run is in this folder"
+    assert job.lines("^job ")[2].startswith(waited)
+    assert [line for line in job.lines("^job ") if not line.startswith(waited)] == [
         f"{prefix}, start 1: {placed}",
         warned,
-        f"{prefix}: waiting until the run can be told: bagpipe: error: {output}: no run is in this folder; "
-        "name train.output of one that trains",
         f"{prefix}: requeued",
         f"{prefix}, start 2: {placed}",
         warned,
@@ -155,7 +155,6 @@ def test_a_job_whose_time_runs_out(train: Train, whole: Path) -> None:
         f"{prefix}, start 3: {placed}",
     ]
     assert len(job.lines("^stopped as asked, with a checkpoint")) == 2
-    assert len(job.lines(f"{GOING_ON}11:")) == 1
     assert len(job.lines(GOING_ON)) == 2
     assert compare(whole, output).largest() == 0.0
 

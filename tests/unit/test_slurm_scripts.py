@@ -267,6 +267,25 @@ def test_the_containers_command_passes_everything_on(job: Job) -> None:
     assert job.given_to("apptainer") == ["exec", "my image.sif", "bagpipe", *arguments]
 
 
+@pytest.mark.parametrize("name", ["MODULES", "VENV", "LAUNCHER", "SITE_VARIABLES"])
+def test_what_the_sites_file_lacks_is_named(job: Job, name: str) -> None:
+    site = job.folder / "site.env"
+    site.write_text("".join(line for line in site.read_text().splitlines(keepends=True) if not line.startswith(name)))
+    ended = job.run("train.sh", f"{job.folder}/run.toml")
+    assert ended.returncode == 2
+    assert ended.stderr == f"{site}: {name} is not set; take its line from slurm/site.env\n"
+
+
+def test_each_component_of_a_job_says_its_ranks(job: Job) -> None:
+    """sbatch sets no number of ranks where --ntasks is not given."""
+    site = job.folder / "site.env"
+    site.write_text(site.read_text().replace("launch --mpi=pmix", "srun --mpi=pmix"))
+    nodes = {f"SLURM_JOB_NODELIST_HET_GROUP_{group}": "node1" for group in range(2)}
+    ended = job.run("train.sh", f"{job.folder}/run.toml", SLURM_HET_SIZE="2", SLURM_NTASKS_HET_GROUP_0="3", **nodes)
+    assert ended.returncode == 2
+    assert "component 1 of the job does not say how many ranks it has; give --ntasks for each" in ended.stderr
+
+
 def test_ranks_share_a_preparation(job: Job) -> None:
     arguments = ["--input", "day_* 1.gz", "--output", "my shards"]
     assert job.run("prepare.sh", *arguments, SLURM_NTASKS="4").returncode == 0
