@@ -21,4 +21,14 @@ source slurm/site_environment.sh
 if [ "${SLURM_NTASKS:-1}" -eq 1 ]; then exec bagpipe prepare "$@"; fi
 # srun does not hand on sbatch's --cpus-per-task by itself.
 export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"
-exec "${LAUNCHER[@]}" -n "$SLURM_NTASKS" bagpipe prepare "$@"
+status=0
+"${LAUNCHER[@]}" -n "$SLURM_NTASKS" bagpipe prepare "$@" || status=$?
+
+# As in slurm/train.sh: a node's death can end the ranks before Slurm notices it and requeues the job, which must be there.
+look=(srun --overlap --mem=0 --mpi=none --cpus-per-task=1 --ntasks-per-node=1)
+if { [ "$status" -ne 0 ] || [ "${LAUNCHER[0]}" != srun ]; } && ! "${look[@]}" true; then
+  echo "job $SLURM_JOB_ID: a node does not answer, waiting for Slurm to requeue the job" || true
+  sleep 600 # twice the default of SlurmdTimeout
+  if [ "$status" -eq 0 ]; then status=1; fi
+fi
+exit "$status"

@@ -292,6 +292,17 @@ def test_ranks_share_a_preparation(job: Job) -> None:
     assert job.given_to("launch") == ["--mpi=pmix", "-n", "4", "bagpipe", "prepare", *arguments]
 
 
+@pytest.mark.parametrize(("status", "answer", "waits"), [(255, 1, True), (0, 1, True), (2, 0, False), (0, 0, False)])
+def test_a_preparation_that_lost_a_node_waits_to_be_requeued(job: Job, status: int, answer: int, waits: bool) -> None:
+    """`status` is the launcher's, `answer` what becomes of the look at the nodes."""
+    job.stand_in("launch", f"exit {status}")
+    job.stand_in("srun", f"exit {answer}")
+    job.stand_in("sleep", f"echo \"$1\" >'{job.folder}/sleep'")
+    ended = job.run("prepare.sh", "--input", "a", SLURM_NTASKS="4")
+    assert ended.returncode == (status or int(waits)), ended.stderr
+    assert (job.folder / "sleep").exists() == waits
+
+
 def test_a_preparation_of_one_task_needs_no_launcher(job: Job) -> None:
     job.stand_in("bagpipe", f"printf '%s\\n' \"$@\" >'{job.folder / 'bagpipe'}'")
     assert job.run("prepare.sh", "--input", "a", SLURM_NTASKS="1").returncode == 0
