@@ -18,7 +18,6 @@ from bagpipe_hpc.storage.shards.manifest import load_manifest
 from bagpipe_hpc.storage.shards.vocabulary import read_table_vocabulary
 from bagpipe_hpc.tools.exporting.export import ExportSettings, export_checkpoint
 from bagpipe_hpc.tools.exporting.tables import ExportedTable, require_names, shared_files
-from tests.unit.tools.exporting.trained_models import batches_of, score
 
 WAYS: dict[str, dict[str, Any]] = {
     "one file": {},
@@ -102,15 +101,6 @@ def test_dense_weights_are_those_of_the_checkpoint(trained: Path, exported: dict
     assert {name: tensor.tolist() for name, tensor in found.items()} == {
         name: tensor.tolist() for name, tensor in expected.items()
     }
-
-
-def test_every_way_gives_the_trainers_logits(trained: Path, exported: dict[str, Path], tmp_path: Path) -> None:
-    batches = batches_of(trained / "shards", 120)
-    scored = score(tmp_path, exported, dict.fromkeys(exported, batches))
-    expected = np.load(trained / "logits.npy")
-    assert len(expected) == 40
-    for logits in scored.values():
-        assert logits.tobytes() == expected.tobytes()
 
 
 def test_the_schema_says_how_raw_rows_become_features(exported: dict[str, Path]) -> None:

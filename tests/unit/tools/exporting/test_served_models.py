@@ -75,6 +75,11 @@ CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
 }
 HEART = ["dlrm by onednn", "wide_deep, several widths", "rows of a schema"]
+WAYS: dict[str, dict[str, Any]] = {
+    "wide_deep, several widths": {"most_file_bytes": 600},
+    "rows of a schema": {"tables": "parquet"},
+}
+"""How tables are written, where not in one file of safetensors."""
 assert {name.split()[0].rstrip(",") for name in CASES} >= set(MODELS.entries) - {"graphsage"}  # a graph is not served
 
 
@@ -107,7 +112,8 @@ def differences(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
         write_data(own, number, **data)
         trained[case] = train_small(own, own / "shards", ["model.embedding_dim=5", *settings])
         exported[case] = own / "exported"
-        export_checkpoint(ExportSettings(load_checkpoint(own / "run"), exported[case]), lambda _: None)
+        way = WAYS.get(case, {})
+        export_checkpoint(ExportSettings(load_checkpoint(own / "run"), exported[case], **way), lambda _: None)
         batches[case] = batches_of(own / "shards", 21)
     scored = score(folder, exported, batches)
     return {case: (trained[case], scored[case], exported[case]) for case in wanted}
@@ -122,3 +128,5 @@ def test_logits_are_the_trainers(case: str, differences: dict[str, Any]) -> None
     assert trained.shape == served.shape
     assert trained.tobytes() == served.tobytes()
     assert json.loads((folder / "manifest.json").read_text())["program"]["largest_difference"] == 0.0
+    assert any(folder.glob("tables-*.safetensors")) == ("most_file_bytes" in WAYS.get(case, {}))
+    assert any(folder.glob("*.parquet")) == ("tables" in WAYS.get(case, {}))
