@@ -1,9 +1,12 @@
 """What a checkpoint says of the rows of its run."""
 
+from dataclasses import replace
+
 import pytest
 
 from bagpipe_hpc.checkpointing.protocol import checkpoint_manifest
 from bagpipe_hpc.config.schema import Config, ModelConfig
+from bagpipe_hpc.plan.heard import Heard
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.checked_json import FileInfo
@@ -39,3 +42,19 @@ def test_widths_are_those_of_the_rows(
     assert [manifest.record_columns(group.width) for group in run.groups] == [
         group.record.saved_width for group in run.groups
     ]
+
+
+def test_its_place_counts_the_steps_of_these_rows_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a run that goes on with later rows; the last batch of an epoch is a small one."""
+    monkeypatch.setattr(Run, "data_step", 3)
+    vocabularies = FileInfo("vocabularies.h5", 9, "2" * 64)
+    shards = replace(SHARDS, train=(replace(SHARDS.train[0], rows=65),), vocabularies=vocabularies)
+    heard = (Heard(1, 2, 0.5), Heard(2, 1, 0.4), Heard(2, 2, 0.3))  # after 5, 7 and 8 steps
+    segment = Segment(SegmentKind.TRAIN, 2, 0, 2, 6, samples=65, batch_size=32, checkpoint=True, heard=heard)
+    run, arithmetic = Run(Config(model=ModelConfig(embedding_dim=4)), shards, ()), Arithmetic(1, "torch", "cpu", 1)
+    files = [FileInfo(name, 5, "1" * 64) for name in ("rows-00000-of-00001.h5", "dense.h5")]
+    manifest = checkpoint_manifest(run, arithmetic, 1, 11, segment, files)
+    assert (manifest.epoch, manifest.epoch_step, manifest.data_step) == (2, 2, 3)
+    assert (manifest.train_samples, manifest.batch_size) == (65, 32)
+    assert manifest.vocabularies == "2" * 64
+    assert manifest.heard == heard[:2]
