@@ -1,7 +1,7 @@
 """A plan that was encoded and decoded is the same plan, and decoding copies nothing."""
 
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from bagpipe_hpc.plan.batch_plan import BatchPlan, SharedPlan, TrainerPlan, as_positions
+from bagpipe_hpc.plan.batch_plan import BatchPlan, GroupPlan, ReceivedPlan, SharedPlan, TrainerPlan, as_positions
 from bagpipe_hpc.plan.plan_record import EncodedRecords, PlanRecord, any_has, encode_each
 from bagpipe_hpc.plan.slices import BatchSlices
 
 RECORDS = (SharedPlan, TrainerPlan)
+AnyRecord = TypeVar("AnyRecord", bound=PlanRecord)
 
 
 def integer_fields(kind: type[PlanRecord]) -> list[str]:
@@ -33,7 +34,7 @@ def records(draw: st.DrawFn, kind: type[PlanRecord]) -> PlanRecord:
     return kind(**values)
 
 
-def filled(kind: type[PlanRecord], length: int) -> PlanRecord:
+def filled(kind: type[AnyRecord], length: int) -> AnyRecord:
     """A record whose every array has `length` numbers of its own."""
     values: dict[str, Any] = {name: number for number, name in enumerate(integer_fields(kind))}
     for number, (name, dtype) in enumerate(kind.ARRAYS.items()):
@@ -180,3 +181,40 @@ def test_parts_in_one_memory_are_encoded_once_they_are_filled(parts: list[Traine
         assert_same(record, part)
     for name in TrainerPlan.OPTIONAL:
         assert any_has(records, [name]) == any_has(parts, [name]) == (name in optional)
+
+
+def of_trainer(**numbers: list[int]) -> TrainerPlan:
+    """A trainer's part in which only the given arrays hold something."""
+    given: dict[str, Any] = {name: np.array(found, dtype=np.int32) for name, found in numbers.items()}
+    return replace(filled(TrainerPlan, 0), **given)
+
+
+def test_versions_of_before_a_checkpoint_are_none() -> None:
+    """Of the shared part and of every trainer's, in every group of tables; the step's own is in the checkpoint."""
+    shared = replace(filled(SharedPlan, 0), versions=np.array([3, 5, 6], np.int32))
+    plan = BatchPlan(shared, [of_trainer(versions=[9, 5]), of_trainer(versions=[1, 6])])
+    plan = replace(plan, others=(plan,)).without_versions_up_to(5)
+    for group in plan.groups:
+        assert group.shared.versions.tolist() == [0, 0, 6]
+        assert [part.versions.tolist() for part in group.trainers] == [[9, 0], [0, 6]]
+        assert group.shared.versions.dtype == group.trainers[0].versions.dtype == np.int32
+
+
+def test_rounds_of_additions_are_those_of_every_group_of_tables() -> None:
+    """A group of tables may have fewer than another, and one that is not cut into rounds has one."""
+    numbers = [10, 11, 12, 13, 14]
+    three = of_trainer(add_rows=numbers, add_slots=numbers[::-1], base_slots=numbers, add_rounds=[2, 0, 3])
+    one = of_trainer(add_rows=[20], add_slots=[21], base_slots=[22])
+    shared = filled(SharedPlan, 0)
+    plan = ReceivedPlan(tuple(GroupPlan(shared, part) for part in (one, three, of_trainer())))
+    found = [{group: part.rows.tolist() for group, part in adds.items()} for adds in plan.addition_rounds]
+    assert found == [{0: [20], 1: [10, 11]}, {1: []}, {1: [12, 13, 14]}]
+    assert plan.addition_rounds[2][1].slots.tolist() == [12, 11, 10]
+    assert plan.rows_written == 6
+    assert ReceivedPlan((GroupPlan(shared, of_trainer()),)).addition_rounds == ()
+
+
+def test_pulled_rows_are_the_last_that_are_fetched() -> None:
+    pulled = of_trainer(fetch_rows=list(range(9)), new_slots=[4, 5], merged_slots=[6, 7, 8]).pulled
+    assert (pulled.first, pulled.new, pulled.merged) == (4, slice(4, 6), slice(6, 9))
+    assert of_trainer(fetch_rows=list(range(9))).pulled.first == 9
