@@ -1,5 +1,6 @@
 """The best checkpoint is named by a small file, and stays whatever else is removed."""
 
+import errno
 from pathlib import Path
 
 import numpy as np
@@ -82,3 +83,15 @@ def test_where_the_better_one_is_not_saved_none_is_the_best(tmp_path: Path, capl
     assert read_best(tmp_path) is None
     assert "after step 30 is the best so far and has no checkpoint" in caplog.text
     assert "that of step 20, which was named the best, is so no more" in caplog.text
+
+
+def test_where_it_cannot_be_removed_the_run_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else what was the best would be taken for it for ever."""
+
+    def refuse(_: Path) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    write_best(tmp_path, BEST)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(CheckpointError, match=rf"{BEST_NAME}: cannot be removed \(Read-only file system\)"):
+        outdo_best(tmp_path, BETTER, is_saved=False)

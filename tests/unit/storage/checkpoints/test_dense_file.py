@@ -152,6 +152,7 @@ def test_what_has_no_place_is_named(tmp_path: Path, state: dict[Any, Any], place
         b'{"model": {"pickle": "cos"}, "optimizer": {"dict": []}}',
         b'{"model": {"dict": [[["a"], 1]]}, "optimizer": {"dict": []}}',
         b'{"model": {"dict": [1]}, "optimizer": {"dict": []}}',
+        b'{"model": {"dict": [["a", [1]]]}, "optimizer": {"dict": []}}',
         b'{"model": {"dict": [["a", {"tensor": 3}]]}, "optimizer": {"dict": []}}',
         b'{"model": {"dict": [["a", {"tensor": "/model/../model"}]]}, "optimizer": {"dict": []}}',
         b'{"model": {"dict": [["a", {"tensor": "tree"}]]}, "optimizer": {"dict": []}}',
