@@ -31,6 +31,14 @@ def test_those_of_its_step_are_kept(tmp_path: Path) -> None:
     assert find_kept(run_of(tmp_path, *(asdict(FOUND) | other for other in others), asdict(FOUND))) == (FOUND,)
 
 
+@pytest.mark.parametrize("start", [None, SimpleNamespace(directory=Path("other/checkpoints") / f"step-{STEP}")])
+def test_those_of_another_run_in_its_folder_are_not_its_own(start: Any, tmp_path: Path) -> None:
+    """A run that starts anew, or goes on from another folder's checkpoint, where an earlier run has been."""
+    run = run_of(tmp_path, asdict(FOUND))
+    run.start = start
+    assert find_kept(run) == ()
+
+
 def test_one_on_as_many_rows_as_one_that_is_made_again_is_left_out(tmp_path: Path) -> None:
     fewer = replace(FOUND, samples=FOUND.samples // 2)
     assert find_kept(run_of(tmp_path, asdict(fewer), asdict(FOUND))) == (FOUND,)

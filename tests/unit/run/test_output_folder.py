@@ -92,6 +92,8 @@ def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
             writable(output)
     with pytest.raises(ConfigError, match=r"train\.trace = '/proc/new/x\.json' cannot be written: /proc: [^/]*; "):
         writable(tmp_path, "/proc/new/x.json")
+    with pytest.raises(ConfigError, match=r"train\.prometheus = '/proc/metrics'"):
+        check_writable(Config(train=TrainConfig(output=str(tmp_path), prometheus="/proc/metrics")))
 
 
 @pytest.mark.parametrize("trace", ["/dev/null", "."])
