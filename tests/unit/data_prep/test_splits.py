@@ -2,6 +2,8 @@
 
 import gzip
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from bagpipe_hpc.storage.shards.vocabulary import read_vocabulary
 from data_prep.generate import generate_clicks
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
+from data_prep.splits import Split, split_rows
 
 DAYS = (40, 25, 31)
 
@@ -110,3 +113,14 @@ def test_a_range_that_cannot_be_is_refused() -> None:
     settings = PrepareSettings("criteo_terabyte", ("max_ind_range=0",))
     with pytest.raises(ConfigError, match="max_ind_range = 0: use 1 or more"):
         prepare_clicks(["x"], Path("out"), settings, silent)
+
+
+def test_rows_between_the_splits_and_behind_them_are_in_none() -> None:
+    assert Split(10, 12, 15).rows == 13
+    assert Split(10, 10, 10).rows == 10
+
+
+def test_the_last_part_of_all_rows_is_for_tests() -> None:
+    parts: Any = [SimpleNamespace(rows=7), SimpleNamespace(rows=4)]
+    settings = PrepareSettings(test_fraction=0.25)
+    assert split_rows(settings, parts, [], 1) == Split(8, 8, 11)
