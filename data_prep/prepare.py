@@ -204,9 +204,8 @@ def _begin(
             parsed = sum(part.rows for part in work.parts)
             progress(f"going on after {parsed:,} parsed rows, {len(work.shards)} shards")
         ranges = plan_ranges(sources, opened, work.state.range_bytes)
-        layout, compression, buckets = how.source_format.layout, how.settings.compression, how.settings.unseen_buckets
         try:
-            check_room(work, sources, ranges, opened.__getitem__, layout, compression, buckets, progress)
+            check_room(work, sources, ranges, opened.__getitem__, how.source_format.layout, how.settings, progress)
         except CapacityError:
             if not work.parts:
                 remove_unfinished(output)

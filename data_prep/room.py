@@ -19,6 +19,7 @@ from data_prep.formats.value_lists import list_values
 from data_prep.input_blocks import bytes_of, parse_input_block, read_range
 from data_prep.input_ranges import InputRange
 from data_prep.preparation_state import WorkFolder
+from data_prep.prepare_settings import PrepareSettings
 
 _SAMPLED_FILES, _SAMPLED_BLOCKS = 4, 4
 _ID_BYTES, _LABEL_BYTES = 4, 1
@@ -38,8 +39,7 @@ def check_room(
     ranges: Sequence[InputRange],
     open_input: Callable[[int], TextInput | ColumnInput],
     layout: RowLayout,
-    compression: str,
-    unseen_buckets: int,
+    settings: PrepareSettings,
     progress: Callable[[str], None],
 ) -> None:
     """Refuse what cannot fit, and note what may not.
@@ -50,24 +50,28 @@ def check_room(
         ranges: of all files.
         open_input: says how the file of a number is read.
         layout: of the source format.
-        compression: of the shards.
-        unseen_buckets: of each table; the vocabularies have the count of each.
+        settings: how shards are compressed, and how many unseen buckets a table has. The vocabularies have the count of
+            each, but for tables that may turn out to be hashed these are left aside.
         progress: takes the note.
 
     Raises:
         CapacityError: the disk has less free space than will be needed, or this process too little memory for the
             unseen buckets; the message has the numbers.
     """
-    _require_memory(unseen_buckets)
+    with_buckets = sum(settings.id_rule(table).most_values is None for table in layout.tables)
+    if work.vocabularies is not None:  # with their counts
+        with_buckets = 0
+    if with_buckets and settings.like is None:  # whose counts are copied
+        _require_memory(settings.unseen_buckets)
     left = sum(piece.bytes for piece in ranges) - sum(part.bytes for part in work.parts)
     stored, parsed, read = (sum(numbers) for numbers in zip(*_sample(sources, ranges, open_input, layout), strict=True))
     if not (stored and read):
         return
-    compressed = stored * (1.0 if compression == "none" else _COMPRESSED)
+    compressed = stored * (1.0 if settings.compression == "none" else _COMPRESSED)
     written = sum(shard.bytes for shard in work.shards.values())
     of_parts = left * parsed / read
     of_shards = max(0.0, sum(piece.bytes for piece in ranges) * compressed / read - written)
-    of_buckets = _COUNT_BYTES * unseen_buckets * len(layout.tables) if not work.shards else 0
+    of_buckets = _COUNT_BYTES * settings.unseen_buckets * with_buckets
     needed = of_parts + of_shards + of_buckets
     free = shutil.disk_usage(work.output).free
     name = work.made_for or work.output

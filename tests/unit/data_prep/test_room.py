@@ -78,6 +78,19 @@ def test_unseen_buckets_that_memory_cannot_count_are_refused(tmp_path: Path, mon
     prepare(tmp_path, replace(NONE, unseen_buckets=1000))
 
 
+def test_buckets_that_are_not_counted_need_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of later rows, whose vocabularies are copied, and of tables that are hashed where they are large."""
+    write(tmp_path)
+    first = [str(tmp_path / "a")]
+    prepare_clicks(first, tmp_path / "first", replace(NONE, unseen_buckets=1000), lambda _: None)
+    monkeypatch.setattr(data_prep.room, "free_bytes", lambda: 15_999)
+    with pytest.raises(CapacityError, match="unseen-buckets = 1000"):
+        prepare(tmp_path, replace(NONE, unseen_buckets=1000))
+    assert prepare(tmp_path, replace(NONE, like=tmp_path / "first")) == []
+    hashed = replace(NONE, unseen_buckets=1000, max_rows_per_table=1002)
+    prepare_clicks(first, tmp_path / "hashed", hashed, lambda _: None)
+
+
 def test_what_may_not_fit_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path)
     free(monkeypatch, int(ROWS * 157 * 1.95))
