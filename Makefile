@@ -87,14 +87,14 @@ PYTEST := python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: test
 test: setup ## run the tests that matter most: unit, under mpirun on 2, 3 ... ranks, and whole runs
-	$(PYTEST) -m 'not slow' $(TESTS)
+	EXAMPLES_DIVIDED_BY=3 $(PYTEST) -m 'not slow' $(TESTS)
 
 .PHONY: test-all
 test-all: test test-slow ## run all tests but those that need root: what make test runs, and the rest
 
 .PHONY: test-slow
-test-slow: setup ## run the rest of make test-all alone: more cases, more faults, benchmarks at a small scale
-	$(PYTEST) -m slow $(TESTS)
+test-slow: setup ## run the rest of make test-all alone: more cases, more drawn examples, more faults, tiny benchmarks
+	$(PYTEST) -m 'slow or hypothesis' $(TESTS)
 
 .PHONY: test-sanitizers
 test-sanitizers: setup ## test the native code as built with AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer

@@ -18,6 +18,7 @@ from tests.end_to_end.test_resume import interrupted
 from tests.ranks import run_ranks
 
 DAY_STEPS, EVERY = 12, 11
+WORLD = ("roles.servers=2", "lookahead.batches=5", "lookahead.group=2", "train.full_checkpoint_every=2")
 DAYS: dict[str, dict[str, Any]] = {
     "the same vocabulary": {"like": True},
     "a vocabulary that has grown, and that values have left": {"grow": True, "evict_unused": 900},
@@ -78,16 +79,26 @@ def test_tables_have_grown_and_ids_have_gone_to_other_values(days: Days) -> None
         assert any(reborn) == ("evict_unused" in DAYS[day]), day
 
 
-def test_it_equals_the_reference_also_from_the_midst_of_the_day(days: Days, tmp_path: Path) -> None:
-    world = ("roles.servers=2", "lookahead.batches=5", "lookahead.group=2", "train.full_checkpoint_every=2")
-    outputs = {day: tmp_path / f"run-{number}" for number, day in enumerate(DAYS)}
-    train(run_ranks, 5, days.config, [days.settings(day, out, *world) for day, out in outputs.items()], tmp_path)
-    for day, output in outputs.items():
+@pytest.fixture(scope="module")
+def distributed(days: Days, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Outputs of runs on two servers and two trainers."""
+    folder = tmp_path_factory.mktemp("distributed")
+    outputs = {day: folder / f"run-{number}" for number, day in enumerate(DAYS)}
+    train(run_ranks, 5, days.config, [days.settings(day, out, *WORLD) for day, out in outputs.items()], folder)
+    return outputs
+
+
+def test_it_equals_the_reference(days: Days, distributed: dict[str, Path]) -> None:
+    for day, output in distributed.items():
         assert compare(days.references[day], output).largest() == 0.0, day
         assert story(output) == story(days.references[day]), day
+
+
+@pytest.mark.slow
+def test_it_goes_on_from_the_midst_of_the_day(days: Days, distributed: dict[str, Path], tmp_path: Path) -> None:
     begun = load_checkpoint(days.first).manifest.step
-    halves = {day: interrupted(output, tmp_path / f"half-{day}", begun + EVERY) for day, output in outputs.items()}
-    goes_on = [days.settings(day, half, *world, start="auto") for day, half in halves.items()]
+    halves = {day: interrupted(output, tmp_path / f"half-{day}", begun + EVERY) for day, output in distributed.items()}
+    goes_on = [days.settings(day, half, *WORLD, start="auto") for day, half in halves.items()]
     train(run_ranks, 5, days.config, goes_on, tmp_path)
     for day, half in halves.items():
         assert compare(days.references[day], half).largest() == 0.0, day

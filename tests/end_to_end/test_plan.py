@@ -86,6 +86,7 @@ def test_runs_do_what_their_plans_say(
     assert summary_of(outputs["early, saved"])["steps"] == 10 < summary_of(whole)["steps"]
 
 
+@pytest.mark.slow
 def test_saved_plans_go_on_from_a_checkpoint_with_rows_verified(
     short_config: Path, run_ranks: RunRanks, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -46,6 +46,7 @@ def test_a_sound_set_up_trains(config_path: Path, shared: Path, tmp_path: Path) 
     assert (tmp_path / "out" / "summary.json").exists()
 
 
+@pytest.mark.slow
 def test_an_output_that_cannot_be_written_is_refused(config_path: Path, run_ranks: RunRanks) -> None:
     """Once, with the host's name, and before the run's own checks."""
     finished = run_ranks(3, *train(config_path, Path("/proc/no-folder")), timeout_s=60)

@@ -61,6 +61,7 @@ def test_a_killed_rank_loses_little(
     assert bool(shards) == (stage in ("write", "end"))
 
 
+@pytest.mark.slow
 def test_a_mistake_is_said_once(tmp_path: Path) -> None:
     """By the first rank, with the exit code of all mistakes; nothing is left."""
     ended = prepare(3, tmp_path, "none", 0, tmp_path / "out")

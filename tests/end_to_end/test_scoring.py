@@ -179,7 +179,7 @@ def test_predictions_have_the_auc_of_training(kind: str, trained: Trained) -> No
             id="one trainer",
             marks=pytest.mark.slow,
         ),
-        pytest.param(4, ["roles.servers=1", "tables.placement=by_table"], id="two trainers"),
+        pytest.param(4, ["roles.servers=1", "tables.placement=by_table"], id="two trainers", marks=pytest.mark.slow),
         pytest.param(5, ["roles.servers=1"], id="three trainers", marks=pytest.mark.slow),
     ],
 )

@@ -84,6 +84,7 @@ def test_it_equals_the_reference(runs: Runs, tmp_path: Path) -> None:
         assert story(output) == story(runs.reference(case)), case
 
 
+@pytest.mark.slow
 def test_an_exported_model_is_as_good_a_start_as_its_checkpoint(runs: Runs, tmp_path: Path) -> None:
     """By value, with its own vocabulary: the data that it was trained on is not asked for."""
     chosen = ExportSettings(load_checkpoint(runs.earlier), tmp_path / "exported", onnx=False)

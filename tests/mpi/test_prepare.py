@@ -91,7 +91,9 @@ def assert_all_failed(some: MPI.Intracomm | None, error: BagpipeError | None, *w
 
 
 @pytest.mark.mpi(min_size=4)
-@pytest.mark.parametrize("some", [1, 2, 4], indirect=True)
+@pytest.mark.parametrize(
+    "some", [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow), 4], indirect=True
+)
 def test_any_number_of_ranks_writes_the_same_bytes(comm: MPI.Intracomm, some: MPI.Intracomm | None, folder: Path):
     inputs = write_inputs(folder)
     comm.Barrier()
@@ -126,7 +128,7 @@ def test_a_schema_takes_the_same_from_the_training_rows_on_any_number_of_ranks(
 
 
 @pytest.mark.mpi(min_size=4)
-@pytest.mark.parametrize("some", [2, 4], indirect=True)
+@pytest.mark.parametrize("some", [pytest.param(2, marks=pytest.mark.slow), 4], indirect=True)
 def test_later_rows_and_grown_vocabularies_do_not_depend_on_ranks(
     comm: MPI.Intracomm, some: MPI.Intracomm | None, folder: Path
 ):

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import settings
 
 from bagpipe_hpc.kernels import backend, shared_library
+from tests.drawing import share_of
 
 # A deadline would make a test's outcome depend on what else the machine does; pytest-timeout ends what hangs.
-settings.register_profile("bagpipe", deadline=None, max_examples=50)
+settings.register_profile("bagpipe", deadline=None, max_examples=share_of(50))
 settings.load_profile("bagpipe")
 
 

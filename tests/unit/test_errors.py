@@ -37,6 +37,7 @@ UNPRIVILEGED = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if o
 """Root enters every folder unless it gives that right up."""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(UNPRIVILEGED) and shutil.which("setpriv") is None, reason="root without setpriv (util-linux)")
 def test_every_command_names_a_folder_that_may_not_be_searched(tmp_path: Path) -> None:
     config = tmp_path / "run.toml"

@@ -27,6 +27,7 @@ from bagpipe_hpc.config.sections.execution import MOST_TRAINERS, ROLE_PLACEMENTS
 from bagpipe_hpc.config.sections.train import DEVICES
 from bagpipe_hpc.config.values import toml_value
 from bagpipe_hpc.errors import ConfigError
+from tests.drawing import share_of
 
 
 @pytest.fixture
@@ -322,7 +323,9 @@ configs = st.builds(
 
 @given(config=configs)
 @settings(
-    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=share_of(50),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_what_is_written_is_read_back_equal(tmp_path: Path, config: Config) -> None:
     assert load_text(tmp_path, to_toml(config)) == config
@@ -330,7 +333,9 @@ def test_what_is_written_is_read_back_equal(tmp_path: Path, config: Config) -> N
 
 @given(config=configs)
 @settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=share_of(20),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_every_setting_can_be_overridden_with_what_is_written(tmp_path: Path, config: Config) -> None:
     written = {

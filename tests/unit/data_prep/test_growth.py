@@ -31,6 +31,7 @@ from data_prep.growth import GrowthRules, KnownTable, TableGrowth
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
 from data_prep.vocabulary import HashedIds, counts_of_ids
+from tests.drawing import share_of
 from tests.unit.data_prep.test_prepare import BACKENDS, random_rows, silent, small_blocks, write_text
 
 Bag = list[Any]
@@ -159,7 +160,7 @@ def grow_day_by_day(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=share_of(40), deadline=None)
 @given(data=st.data(), min_count=st.integers(1, 3), buckets=st.integers(0, 2))
 def test_a_table_grows_as_the_rules_say(kind: Values, data: st.DataObject, min_count: int, buckets: int) -> None:
     first = data.draw(bags_of(kind))
@@ -268,7 +269,12 @@ def known_table(output: Path, manifest: ShardManifest, name: str) -> KnownTable:
 
 @pytest.mark.parametrize(
     ("limit", "buckets", "evict", "backend"),
-    [(None, 0, None, "auto"), (None, 2, 40, "reference"), (None, 2, 40, "auto"), (17, 0, 30, "auto")],
+    [
+        (None, 0, None, "auto"),
+        pytest.param(None, 2, 40, "reference", marks=pytest.mark.slow),
+        (None, 2, 40, "auto"),
+        (17, 0, 30, "auto"),
+    ],
 )
 def test_days_of_clicks_grow_as_the_rules_say(
     tmp_path: Path,

@@ -14,6 +14,7 @@ from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary
 from data_prep import native_ids, vocabulary
 from data_prep.formats.layout import IdRule, Table, Values
 from data_prep.wide_values import CountedValues
+from tests.drawing import share_of
 
 pytestmark = pytest.mark.skipif(not is_built("value_ids"), reason="native code was not built")
 
@@ -69,7 +70,7 @@ def test_a_counting_table_that_grows_several_times() -> None:
         assert_equal(natively_counted(counted, min_count), vocabulary.counted_values(counted, min_count))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=share_of(50), deadline=None)
 @given(
     st.lists(st.lists(st.integers(0, (1 << 32) - 1) | st.integers(0, 9), unique=True, max_size=60), max_size=3),
     st.data(),

@@ -11,6 +11,7 @@ from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary
 from data_prep import native_ids, vocabulary, wide_values
 from data_prep.formats.layout import IdRule, Table, Values
 from data_prep.wide_values import CountedValues
+from tests.drawing import share_of
 
 pytestmark = pytest.mark.skipif(not is_built("wide_ids"), reason="native code was not built")
 
@@ -62,7 +63,7 @@ def test_a_counting_table_that_grows_several_times(values: Values) -> None:
     assert_equal(natively_counted(column, values, 2), wide_values.counted_values(column, 2))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=share_of(40), deadline=None)
 @given(st.data(), st.integers(0, 9), st.sampled_from([np.int32, np.int64]))
 def test_ids_by_vocabulary_and_by_hashing(data: st.DataObject, skipped: int, dtype: type) -> None:
     """Of any kinds beside each other; vocabularies perhaps with unseen buckets and free ids."""

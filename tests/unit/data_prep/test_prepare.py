@@ -34,6 +34,7 @@ from data_prep.generate import generate_clicks
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
 from tests.click_rows import random_rows
+from tests.drawing import share_of
 
 BACKENDS = [
     "reference",
@@ -113,7 +114,7 @@ def silent(_: str) -> None:
     """Progress that nobody reads."""
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=share_of(6), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.integers(1, 60),
     seed=st.integers(0, 10_000),

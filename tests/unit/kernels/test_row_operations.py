@@ -21,6 +21,7 @@ from bagpipe_hpc.rows.optimizers.contract import RowOptimizer
 from bagpipe_hpc.rows.optimizers.exact import sum_of_columns
 from bagpipe_hpc.rows.optimizers.ftrl import FTRL
 from bagpipe_hpc.rows.optimizers.sgd import SGD, Momentum
+from tests.drawing import share_of
 
 LR, EPS, BETA1, BETA2, STEP = 0.005, 1e-8, 0.9, 0.999, 7
 BETA, L1, L2 = 0.25, 0.5, 0.125
@@ -261,7 +262,7 @@ PLACED: dict[str, Any] = {"sum": summed_twice} | {name: updated(name) for name i
 
 @pytest.mark.parametrize("operation", PLACED)
 @implementations
-@settings(max_examples=30)
+@settings(max_examples=share_of(30))
 @given(st.integers(0, 2**32), st.integers(1, 70), st.lists(st.integers(0, ROWS - 1), min_size=1, unique=True))
 def test_a_rows_result_does_not_depend_on_its_place(
     operations: RowOperations, operation: str, seed: int, width: int, chosen: list[int]

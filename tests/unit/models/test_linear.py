@@ -162,6 +162,7 @@ def test_without_samples_gradients_are_zero(layer: LinearLayer) -> None:
     assert not for_bias.any()
 
 
+@pytest.mark.slow
 def test_every_process_gets_the_same_bits() -> None:
     """What equality of a distributed run with its reference rests on: one shape, one result."""
     program = (

@@ -12,6 +12,7 @@ from hypothesis.extra.numpy import arrays
 from bagpipe_hpc.plan.batch_plan import BatchPlan, GroupPlan, ReceivedPlan, SharedPlan, TrainerPlan, as_positions
 from bagpipe_hpc.plan.plan_record import EncodedRecords, PlanRecord, any_has, encode_each
 from bagpipe_hpc.plan.slices import BatchSlices
+from tests.drawing import share_of
 
 RECORDS = (SharedPlan, TrainerPlan)
 AnyRecord = TypeVar("AnyRecord", bound=PlanRecord)
@@ -58,7 +59,7 @@ def assert_same(found: PlanRecord, expected: PlanRecord) -> None:
             assert value == wanted, field.name
 
 
-@settings(max_examples=40)
+@settings(max_examples=share_of(40))
 @given(st.one_of([records(kind) for kind in RECORDS]))
 def test_decoding_reverses_encoding(record: PlanRecord) -> None:
     encoded = record.encode()
@@ -84,7 +85,7 @@ def test_decoded_arrays_are_views(kind: type[PlanRecord]) -> None:
     assert all(np.shares_memory(getattr(decoded, name), encoded) for name in kind.ARRAYS)
 
 
-@settings(max_examples=40)
+@settings(max_examples=share_of(40))
 @given(st.one_of([records(kind) for kind in RECORDS]))
 def test_an_allocated_record_is_encoded_once_it_is_filled(record: PlanRecord) -> None:
     """Byte for byte as if its arrays had been made apart, without another copy."""
@@ -165,7 +166,7 @@ def parts_alike(draw: st.DrawFn) -> list[TrainerPlan]:
     return draw(st.lists(one, min_size=1, max_size=5))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=share_of(25), deadline=None)
 @given(parts_alike())
 def test_parts_in_one_memory_are_encoded_once_they_are_filled(parts: list[TrainerPlan]) -> None:
     """Byte for byte as each one alone; they are decoded as they were."""

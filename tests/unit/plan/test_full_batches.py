@@ -14,6 +14,7 @@ from bagpipe_hpc.plan import full_batches as module
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.full_batches import Keep, full_batches, sliced
 from bagpipe_hpc.plan.slices import BatchSlices, slice_bounds
+from tests.drawing import share_of
 
 Batches = Iterator[tuple[Bags, np.ndarray | None]]
 FullBatches = Callable[[Iterable[Bags], Keep], Batches]
@@ -79,7 +80,7 @@ def check_batches(tried: FullBatches, size: int, stay: Stay, sizes: list[int]) -
             assert (numbers + place * size).tolist() == positions
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=share_of(150), deadline=None)
 @given(segments())
 def test_batches_are_those_that_one_sample_after_the_other_makes(drawn: tuple[int, Stay, list[int]]) -> None:
     check_batches(full_batches, *drawn)

@@ -9,6 +9,7 @@ from bagpipe_hpc.plan.section_order import Section, SectionLayout, SectionOrder,
 from bagpipe_hpc.plan.slices import slice_bounds
 from bagpipe_hpc.planning.policies.fae.order import hot_cold_order
 from bagpipe_hpc.storage.shards.sample_stream import SampleStream
+from tests.drawing import share_of
 from tests.unit.planning.policies.hot_samples import in_turns
 
 
@@ -26,7 +27,7 @@ drawn = st.tuples(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=share_of(60))
 @given(drawn)
 def test_batches_are_of_one_kind_and_have_each_sample_once(given_order: tuple[int, int, int, int, int]) -> None:
     seed, count, batch_size, share, lanes = given_order
@@ -39,7 +40,7 @@ def test_batches_are_of_one_kind_and_have_each_sample_once(given_order: tuple[in
     assert sum(len(kind) > 1 for kind in kinds) <= 1
 
 
-@settings(max_examples=60)
+@settings(max_examples=share_of(60))
 @given(drawn, st.integers(1, 4))
 def test_readers_find_the_samples_in_their_order(given_order: tuple[int, int, int, int, int], slices: int) -> None:
     """Slice by slice; and what is said of a piece's use is what parts of it are named."""

@@ -25,6 +25,7 @@ from bagpipe_hpc.planning.capacity import (
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
 from bagpipe_hpc.planning.slots import CacheSlots
 from bagpipe_hpc.planning.window import Window
+from tests.drawing import share_of
 
 ROWS = 400
 BUILD = partial(LookaheadPlanner, ROWS, 2)
@@ -73,7 +74,7 @@ def test_a_shorter_window_is_valid_and_in_proportion(lookahead: int, data: st.Da
     assert shorter_window(wanted, lookahead) == wanted
 
 
-@settings(max_examples=25)
+@settings(max_examples=share_of(25))
 @given(st.integers(0, 2**32), st.integers(2, 24), st.data())
 def test_the_window_fits_and_the_next_longer_one_does_not(seed: int, lookahead: int, data: st.DataObject) -> None:
     batches = skewed_trace(seed)
@@ -166,7 +167,7 @@ def test_what_is_expected_is_said_of_what_the_beginning_needs() -> None:
     assert (need.window, need.planner_bytes) == (window, measured.planner_bytes)
 
 
-@settings(max_examples=25)
+@settings(max_examples=share_of(25))
 @given(st.integers(0, 2**32), st.integers(1, 40), st.integers(1, 3))
 def test_a_pool_never_has_more_slots_in_use_than_there_are_rows(seed: int, rows: int, trainers: int) -> None:
     batches = list((rows * np.random.default_rng(seed).random((40, 6, 3)) ** 2).astype(np.int64))

@@ -20,6 +20,7 @@ from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.policy import Policy, RunFacts
 from bagpipe_hpc.planning.slots import UNLIMITED
 from bagpipe_hpc.planning.window import Window
+from tests.drawing import share_of
 
 ROWS, TRAINERS = 60, 3
 WINDOWS = [Window(1, 1), Window(2, 1), Window(4, 1), Window(5, 2), Window(7, 3)]
@@ -66,7 +67,7 @@ def batches(seed: int, count: int = 14) -> list[Bags]:
     return [Bags.one_hot((ROWS * rng.random((6, 2)) ** 2).astype(np.int64)) for _ in range(count)]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=share_of(25), deadline=None)
 @given(
     st.integers(0, 2**32),
     st.integers(1, 20),

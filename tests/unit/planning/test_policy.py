@@ -30,6 +30,7 @@ from bagpipe_hpc.planning.rule_planner import RulePlanner
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.slots import UNLIMITED
 from bagpipe_hpc.planning.window import Window
+from tests.drawing import share_of
 from tests.end_to_end.added_changes import NO_ROWS, NO_SLOTS, AddedChanges, EveryRowPrivate
 from tests.extending import Example
 from tests.unit.planning.drawn_bags import bags_of, drawn_lengths
@@ -102,7 +103,7 @@ def choice(batch: LoadedBatch, *, dead: bool, private: bool, now: bool) -> RowCh
     return RowChoice(dead & all_rows, private & (batch.user >= 0), now & all_rows)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=share_of(25), deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 5), st.sampled_from(BACKENDS), st.integers(1, 7), features())
 def test_the_look_ahead_rules_hold_whoever_has_which_sample(
     seed: int, trainers: int, backend: str, length: int, tables_most: tuple[tuple[int, ...], int]
@@ -113,7 +114,7 @@ def test_the_look_ahead_rules_hold_whoever_has_which_sample(
 
 
 @pytest.mark.skipif(len(BACKENDS) < 2, reason="_planner.so is not built")
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=share_of(20), deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 5), features())
 def test_both_planners_take_any_assignment(seed: int, trainers: int, tables_most: tuple[tuple[int, ...], int]) -> None:
     tables, most = tables_most

@@ -30,6 +30,7 @@ from bagpipe_hpc.tools.forecast.sweep import plan_all
 from data_prep.generate import generate_clicks
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
+from tests.drawing import share_of
 
 TRAINERS = 2
 SMALL = {
@@ -278,7 +279,7 @@ def test_a_folder_without_plans_is_refused(config: Path, tmp_path: Path) -> None
         SavedPlans(run_of(config, f"train.plans={tmp_path}"), TRAINERS)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=share_of(60), deadline=None)
 @given(data=st.data())
 def test_a_damaged_manifest_is_refused_or_says_the_same(data: st.DataObject, plans: Path) -> None:
     """Whatever is changed in it: only what JSON does not read, such as spaces, may be another."""

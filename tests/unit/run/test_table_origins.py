@@ -16,6 +16,7 @@ from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.shards.entries import ShardInfo, TableInfo
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
 from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary
+from tests.drawing import share_of
 from tests.unit.checkpoint_samples import sample_tables, write_tables
 
 ROWS, WIDTHS = (5, 3, 7, 4), (4, 2, 4, 2)
@@ -60,7 +61,7 @@ def laid_over(
 @pytest.mark.parametrize("placement", [RoundRobinPartition, ContiguousPartition, TablePartition])
 @pytest.mark.parametrize("servers", [1, 3])
 @given(st.tuples(*[st.integers(0, 4)] * len(ROWS)), st.permutations(range(len(ROWS))), st.booleans())
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=share_of(10), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_a_row_that_was_there_has_its_record_and_another_is_new(
     checkpoint: Path,
     placement: type[RowPartition],

@@ -11,6 +11,7 @@ from bagpipe_hpc.kernels.shared_library import is_built
 from data_prep.formats.criteo import Criteo
 from data_prep.formats.delimited import log_of_count
 from data_prep.text_blocks import count_lines
+from tests.drawing import share_of
 
 pytestmark = pytest.mark.skipif(not is_built("click_text"), reason="native code was not built")
 
@@ -47,7 +48,7 @@ def assert_read_alike(text: bytes) -> None:
     assert rows.equals(expected_rows)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=share_of(25), deadline=None)
 @given(st.lists(st.tuples(PLAIN_ROWS, ENDS), max_size=3), st.integers(0, 40), st.booleans())
 def test_plain_rows_are_read_natively_and_as_defined(
     lines: list[tuple[bytes, bytes]], repetitions: int, end_is_missing: bool
@@ -59,7 +60,7 @@ def test_plain_rows_are_read_natively_and_as_defined(
     assert_read_alike(text)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=share_of(40), deadline=None)
 @given(st.lists(PLAIN_ROWS, min_size=1, max_size=2), st.data())
 def test_a_changed_byte_gives_what_the_definition_gives(lines: list[bytes], data: st.DataObject) -> None:
     text = bytearray(b"\n".join(lines))
@@ -112,7 +113,7 @@ def test_a_block_that_is_cut_off_anywhere_is_read_alike_or_left_to_the_definitio
                 assert_read_alike(part)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=share_of(100), deadline=None)
 @given(
     st.lists(
         st.sampled_from([b"\t", b"\t" * 39, b"\n", b"\r", b"0", b"1", b"-", b"f", b"g", b"\0", b"\xff"]), max_size=300

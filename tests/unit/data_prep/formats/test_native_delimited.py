@@ -13,6 +13,7 @@ from bagpipe_hpc.kernels.shared_library import is_built
 from data_prep.formats.delimited import DelimitedParser
 from data_prep.formats.layout import Dense, Group, Label, Sparse, SparseList, TextFields, Time, Unused, Values, Weight
 from data_prep.formats.native_delimited import LIBRARY, NativeFields
+from tests.drawing import share_of
 
 pytestmark = pytest.mark.skipif(not is_built(LIBRARY), reason="native code was not built")
 
@@ -133,7 +134,7 @@ def assert_read_alike(text: bytes, of: TextFields | None = None) -> None:
     assert native[0].equals(definition[0])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=share_of(20), deadline=None)
 @given(st.lists(st.tuples(ROWS, ENDS), min_size=1, max_size=4), st.integers(1, 200), st.booleans())
 def test_plain_rows_are_read_natively_and_as_defined(
     rows: list[tuple[dict[str, str], bytes]], repetitions: int, end_is_missing: bool
@@ -145,7 +146,7 @@ def test_plain_rows_are_read_natively_and_as_defined(
     assert_read_alike(text)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=share_of(50), deadline=None)
 @given(st.lists(ROWS, min_size=1, max_size=2), st.booleans(), st.data())
 def test_a_changed_byte_gives_what_the_definition_gives(
     rows: list[dict[str, str]], quoted: bool, data: st.DataObject
@@ -227,7 +228,7 @@ def test_anything_else_is_left_to_the_definition(bad: bytes, rows_before: int) -
 FIELDS = st.text(st.sampled_from('ab,;|" é'), max_size=6)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=share_of(100), deadline=None)
 @given(st.lists(st.tuples(FIELDS, FIELDS, FIELDS), min_size=1, max_size=4), st.data())
 def test_quotes_are_read_as_defined(rows: list[tuple[str, str, str]], data: st.DataObject) -> None:
     """Whether they stand around a field, in it, or are not closed."""
@@ -263,7 +264,7 @@ def test_a_block_that_is_cut_off_anywhere_is_read_alike(end: bytes) -> None:
                 assert_read_alike(part)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=share_of(100), deadline=None)
 @given(st.lists(st.sampled_from([b",", b",,", b"\n", b"\r", b"0", b"1", b"-", b"f", b"|", b'"', b"\xff", b"\xc3\xa9"])))
 def test_hostile_bytes_are_read_alike(pieces: list[bytes]) -> None:
     of = TextFields((Label("l"), Sparse("h", Values.HEX), SparseList("i", Values.INTEGER)), ",", quoted=True)
@@ -272,7 +273,7 @@ def test_hostile_bytes_are_read_alike(pieces: list[bytes]) -> None:
         assert_read_alike(text, of)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=share_of(100), deadline=None)
 @given(st.lists(REALS | st.floats(allow_nan=False, allow_infinity=False).map(repr), min_size=1, max_size=50))
 def test_decimal_numbers_are_rounded_to_the_nearest(numbers: list[str]) -> None:
     read = DelimitedText(1, ",", quoted=False, missing=(), columns=[TextColumn(Kind.REAL, 0)]).read(

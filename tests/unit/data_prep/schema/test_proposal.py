@@ -31,7 +31,7 @@ def kinds(schema: Schema) -> dict[str, str]:
     return {column["name"]: column["kind"] for column in to_document(schema)["columns"]}
 
 
-@pytest.mark.parametrize("ending", ["csv", "csv.gz", "parquet"])
+@pytest.mark.parametrize("ending", ["csv", pytest.param("csv.gz", marks=pytest.mark.slow), "parquet"])
 def test_avazus_columns_are_recognised(tmp_path: Path, ending: str) -> None:
     source = tmp_path / f"clicks.{ending}"
     generate_clicks(3000, source, schema=load_schema("avazu"))

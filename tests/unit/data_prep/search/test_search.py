@@ -57,6 +57,7 @@ def same_groups(one: Assignment, other: Assignment) -> bool:
     return all(first == second for first, second in pairs)
 
 
+@pytest.mark.slow
 def test_planted_groups_are_found_and_beat_one_chain_and_random_groups(planted: Planted) -> None:
     learned = LearnedClusters(planted.attributes, 2, SETTINGS.seed)
     found = best_of(planted.search(SETTINGS, learned))

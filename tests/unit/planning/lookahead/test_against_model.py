@@ -9,6 +9,7 @@ from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
+from tests.drawing import share_of
 from tests.unit.planning.drawn_bags import bags_of, drawn_lengths
 from tests.unit.planning.lookahead.rule_model import Rules
 
@@ -47,7 +48,7 @@ def as_set(rows: np.ndarray) -> set[int]:
     return found
 
 
-@settings(max_examples=100)
+@settings(max_examples=share_of(100))
 @given(rules())
 def test_reductions(model: Rules) -> None:
     for x, plan in enumerate(planned(model)[:-1]):
@@ -58,7 +59,7 @@ def test_reductions(model: Rules) -> None:
             assert as_set(part.rows) == model.private(x, trainer)
 
 
-@settings(max_examples=100)
+@settings(max_examples=share_of(100))
 @given(rules())
 def test_fetches(model: Rules) -> None:
     """A private row is fetched by its user alone, every other row by all."""
@@ -70,7 +71,7 @@ def test_fetches(model: Rules) -> None:
         assert plan.shared.unique_rows == len(model.uses(x, x + 1))
 
 
-@settings(max_examples=100)
+@settings(max_examples=share_of(100))
 @given(rules())
 def test_write_backs(model: Rules) -> None:
     """Every retired row once, by somebody; a private one by its user, whose cache alone has its update."""
@@ -82,7 +83,7 @@ def test_write_backs(model: Rules) -> None:
             assert as_set(part.write_back_rows) >= set().union(*(model.private(y, trainer) for y in retired))
 
 
-@settings(max_examples=100)
+@settings(max_examples=share_of(100))
 @given(rules())
 def test_look_ups_reach_their_rows(model: Rules) -> None:
     """Each trainer's positions, in its own list of rows, are its slice of the batch."""
@@ -91,7 +92,7 @@ def test_look_ups_reach_their_rows(model: Rules) -> None:
         np.testing.assert_array_equal(np.concatenate(looked_up), rows.values)
 
 
-@settings(max_examples=60)
+@settings(max_examples=share_of(60))
 @given(rules(), st.integers(0, 100))
 def test_expected_versions_are_the_rows_last_steps(model: Rules, first_step: int) -> None:
     planner = LookaheadPlanner(TABLE_ROWS, model.trainers, Window(model.lookahead, model.group), verify=True)

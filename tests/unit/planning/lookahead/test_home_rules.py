@@ -20,6 +20,7 @@ from bagpipe_hpc.planning.homes.slots import HomeSlots, UsedBatch
 from bagpipe_hpc.planning.lookahead.home_rules import HomePlanner
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
+from tests.drawing import share_of
 from tests.unit.planning.lookahead.rule_model import Rules
 from tests.unit.planning.lookahead.test_against_model import TABLE_ROWS, as_set, rules
 
@@ -57,7 +58,7 @@ grids = st.sampled_from(EXCHANGES[1:])
 """Rows travel directly, or over a grid."""
 
 
-@settings(max_examples=80)
+@settings(max_examples=share_of(80))
 @given(rules(), grids)
 def test_plans_train_as_plain_training_does(model: Rules, exchange: str) -> None:
     """Whether rows are fetched and copies sent as early or as late as the rules allow, and whichever way they go."""
@@ -75,7 +76,7 @@ def slice_rows(model: Rules, x: int, trainer: int) -> set[int]:
     return set(model.batches[x].part(bounds[trainer], bounds[trainer + 1]).values.tolist())
 
 
-@settings(max_examples=50)
+@settings(max_examples=share_of(50))
 @given(rules())
 def test_every_row_has_one_home_and_every_other_user_a_copy(model: Rules) -> None:
     """Homes fetch and write back; what is summed, sent and copied is what a loop over rows and trainers finds."""
@@ -116,7 +117,7 @@ def test_every_row_has_one_home_and_every_other_user_a_copy(model: Rules) -> Non
                 del home[row]
 
 
-@settings(max_examples=40)
+@settings(max_examples=share_of(40))
 @given(rules())
 def test_look_ups_reach_their_rows_with_the_right_versions(model: Rules) -> None:
     version = np.zeros(TABLE_ROWS, dtype=np.int64)
@@ -128,7 +129,7 @@ def test_look_ups_reach_their_rows_with_the_right_versions(model: Rules) -> None
         version[rows.values] = STEP + x + 1
 
 
-@settings(max_examples=30)
+@settings(max_examples=share_of(30))
 @given(rules())
 def test_an_evaluation_sums_and_writes_nothing(model: Rules) -> None:
     planner = HomePlanner(TABLE_ROWS, model.trainers, Window(model.lookahead, model.group))

@@ -25,6 +25,7 @@ from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.policy import RunFacts
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
+from tests.drawing import share_of
 from tests.unit.planning.lookahead.test_native import (
     Run,
     assert_same_plans,
@@ -78,7 +79,7 @@ def fewest_private(batches: Sequence[Bags]) -> int:
     return next(count for count in range(private + 1) if is_planned(batches, (shared, count), LookaheadPlanner))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=share_of(50), deadline=None)
 @given(runs(), st.floats(0.3, 1), st.floats(0.3, 1), st.data())
 def test_the_native_planner_fetches_as_late_as_the_reference(
     run: Run, shared_share: float, private_share: float, data: st.DataObject

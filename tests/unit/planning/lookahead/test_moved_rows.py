@@ -17,6 +17,7 @@ from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.simulation.batch_load import Hops, loads_of
 from bagpipe_hpc.telemetry.step_stats import StepStats
 from bagpipe_hpc.telemetry.trainer_steps import TrainerSteps
+from tests.drawing import share_of
 from tests.unit.planning.lookahead.moved_rows import HomeCounts, Moved, replicated_counts
 from tests.unit.planning.lookahead.rule_model import Rules
 from tests.unit.planning.lookahead.test_against_model import TABLE_ROWS, rules
@@ -72,13 +73,13 @@ def test_with_homes(trainers: int, lookahead: int) -> None:
     assert [as_trainers_count(plan) for plan in planned(model, "home")] == HomeCounts(model).of_batches()
 
 
-@settings(max_examples=60)
+@settings(max_examples=share_of(60))
 @given(rules())
 def test_with_homes_on_any_trace(model: Rules) -> None:
     assert [as_trainers_count(plan) for plan in planned(model, "home")] == HomeCounts(model).of_batches()
 
 
-@settings(max_examples=60)
+@settings(max_examples=share_of(60))
 @given(rules(), st.data())
 def test_over_any_grid(model: Rules, data: st.DataObject) -> None:
     """Rows that trainers pass on are counted, and nothing else changes."""
@@ -132,7 +133,7 @@ def test_the_counts_can_differ() -> None:
     ).of_batches()
 
 
-@settings(max_examples=60)
+@settings(max_examples=share_of(60))
 @given(rules(), st.sampled_from(sorted(PLANNERS)))
 def test_rows_that_come_and_go_are_those_in_the_caches(model: Rules, sharing: str) -> None:
     """What is counted equals the number of rows in a set that gets what plans fetch and loses what they write back."""

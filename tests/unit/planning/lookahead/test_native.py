@@ -24,6 +24,7 @@ from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.segment_planner import measure_segment, plan_segment
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.rows.partition import table_offsets
+from tests.drawing import share_of
 from tests.unit.planning.drawn_bags import bags_of, drawn_lengths
 
 pytestmark = pytest.mark.skipif(not shared_library.is_built("planner"), reason="_planner.so is not built")
@@ -154,7 +155,7 @@ def teams(draw: st.DrawFn, run: Run) -> dict[str, int]:
     return {"threads": deciding + loading + writing, "loading_threads": loading, "writing_threads": writing}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=share_of(150), deadline=None)
 @given(runs(), st.data())
 def test_plans_are_the_references(run: Run, data: st.DataObject) -> None:
     """Also where some of the threads load a batch while others decide on one, and others write the plans before it."""
@@ -167,7 +168,7 @@ def test_plans_are_the_references(run: Run, data: st.DataObject) -> None:
     assert native.size().private_slots == sound.size().private_slots
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=share_of(40), deadline=None)
 @given(runs(), st.booleans())
 def test_any_number_of_features_share_a_single_table(run: Run, sparse: bool) -> None:
     whole = np.asarray([0, run.offsets[-1]])
@@ -175,7 +176,7 @@ def test_any_number_of_features_share_a_single_table(run: Run, sparse: bool) -> 
     assert_same_plans(plans(native, run), plans(reference(replace(run, feature_tables=())), run))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=share_of(30), deadline=None)
 @given(runs())
 def test_measuring_finds_the_slots_that_planning_takes(run: Run) -> None:
     measuring = native_planner(run)

@@ -14,6 +14,7 @@ from bagpipe_hpc.planning.checking.executor import PlanExecutor, train_plainly
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
+from tests.drawing import share_of
 from tests.unit.planning.drawn_bags import bags_of, drawn_lengths
 from tests.unit.planning.lookahead import mutants
 
@@ -85,7 +86,7 @@ def execute(
     return executor
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=share_of(80), deadline=None)
 @given(traces(), windows(), st.integers(1, 5), st.booleans())
 def test_plans_give_plain_trainings_tables(
     trace: tuple[int, list[Bags]], window: Window, trainers: int, eager: bool
@@ -97,7 +98,7 @@ def test_plans_give_plain_trainings_tables(
     assert executor.fetches == executor.write_backs
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=share_of(50), deadline=None)
 @given(traces(), windows(), st.integers(1, 4))
 def test_reduce_lists_are_disjoint_and_complete(trace: tuple[int, list[Bags]], window: Window, trainers: int) -> None:
     total, batches = trace
@@ -112,7 +113,7 @@ def test_reduce_lists_are_disjoint_and_complete(trace: tuple[int, list[Bags]], w
         assert np.unique(named).size == named.size == np.unique(rows.values).size
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=share_of(50), deadline=None)
 @given(traces(), windows(), st.integers(1, 4))
 def test_resident_rows_stay_within_the_windows_bound(
     trace: tuple[int, list[Bags]], window: Window, trainers: int
@@ -128,7 +129,7 @@ def test_resident_rows_stay_within_the_windows_bound(
         assert execute(total, batches, trainers, window, eager=eager).most_resident <= bound
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=share_of(40), deadline=None)
 @given(traces(), windows(), st.integers(1, 3), st.data())
 def test_a_small_cache_shortens_the_window(
     trace: tuple[int, list[Bags]], window: Window, trainers: int, data: st.DataObject

@@ -29,6 +29,7 @@ from bagpipe_hpc.planning.policy_choice import build_policy
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.slots import UNLIMITED
 from bagpipe_hpc.planning.window import Window
+from tests.drawing import share_of
 from tests.unit.planning.policies.hot_samples import (
     OFFSETS,
     batches_of,
@@ -81,7 +82,7 @@ def require_blocks(policy: FaePolicy, batches: list[Bags]) -> None:
             raise PlanError(f"behind batch {number} caches hold cold rows")
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=share_of(25), deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(1, 120), st.integers(1, 9), st.integers(1, TOTAL_ROWS + 1))
 def test_any_share_of_hot_rows_trains_as_it_should(
     seed: int, trainers: int, count: int, batch_size: int, budget: int
@@ -94,7 +95,7 @@ def test_any_share_of_hot_rows_trains_as_it_should(
     assert need.window == WINDOW
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=share_of(50), deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 200), st.integers(1, 30), st.integers(1, 100), st.booleans())
 def test_the_order_has_each_sample_once_and_one_mixed_batch(
     seed: int, count: int, batch_size: int, share: int, shuffle: bool

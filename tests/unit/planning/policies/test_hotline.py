@@ -26,6 +26,7 @@ from bagpipe_hpc.planning.policy_choice import build_policy
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.slots import UNLIMITED
 from bagpipe_hpc.planning.window import Window
+from tests.drawing import share_of
 from tests.unit.planning.drawn_bags import bags_of, drawn_lengths, skewed_batches
 
 TABLES = (60, 200)
@@ -43,7 +44,7 @@ def ragged_batches(seed: int, count: int = 14) -> list[Bags]:
     return [bags_of(rows, drawn_lengths(rng, 9, 2, 4)) for rows in drawn]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=share_of(30), deadline=None)
 @given(
     st.integers(0, 2**32),
     st.integers(1, 4),

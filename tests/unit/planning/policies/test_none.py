@@ -14,6 +14,7 @@ from bagpipe_hpc.planning.policy import RunFacts
 from bagpipe_hpc.planning.policy_choice import build_policy
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
+from tests.drawing import share_of
 from tests.unit.planning.drawn_bags import skewed_batches
 
 BACKENDS = ["reference", *(["native"] if shared_library.is_built("planner") else [])]
@@ -25,7 +26,7 @@ def made(trainers: int, backend: str, sharing: str) -> Any:
     return build_policy(PolicyConfig("none"), run)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=share_of(15), deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 4), st.sampled_from(WAYS))
 def test_it_trains_as_plain_training_does(seed: int, trainers: int, way: tuple[str, str]) -> None:
     batches = skewed_batches(seed, (40, 60))

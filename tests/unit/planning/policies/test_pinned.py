@@ -26,6 +26,7 @@ from bagpipe_hpc.planning.slots import CacheSlots
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.rows.placements.assignment import WholeTable
 from bagpipe_hpc.rows.placements.table_plan import write_plan
+from tests.drawing import share_of
 from tests.unit.planning.drawn_bags import skewed_batches
 
 TABLES = (40, 60)
@@ -46,7 +47,7 @@ def made(path: Path, trainers: int, sharing: str) -> Policy:
     return build_policy(PolicyConfig("pinned", PinnedSettings(plan=str(path))), facts)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=share_of(30), deadline=None)
 @given(
     st.integers(0, 2**32),
     st.integers(1, 4),

@@ -28,6 +28,7 @@ from bagpipe_hpc.planning.policy_choice import build_policy
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.slots import UNLIMITED
 from bagpipe_hpc.planning.window import Window
+from tests.drawing import share_of
 from tests.unit.planning.drawn_bags import skewed_batches
 from tests.unit.planning.lookahead.test_native import assert_same_plans
 from tests.unit.planning.policies.hot_samples import batches_of, drawn_samples, policy_of
@@ -61,7 +62,7 @@ def require_fae(policy: FaePolicy, samples: Bags) -> None:
     assert moves_of(closing, Moves()) == Moves()
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=share_of(15), deadline=None)
 @given(
     st.integers(0, 2**32),
     st.integers(1, 4),
@@ -78,7 +79,7 @@ def test_hotline_moves_rows_as_its_rules_say(seed: int, trainers: int, own: Hotl
     require_hotline(Hotline(own, RunFacts(OFFSETS, trainers, 9, verify=True)), batches)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=share_of(15), deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(1, 60), st.integers(1, 63), st.sampled_from([20, 50, 100]))
 def test_fae_moves_rows_as_its_rules_say(
     tmp_path_factory: pytest.TempPathFactory, seed: int, trainers: int, count: int, budget: int, share: int
@@ -93,7 +94,7 @@ def pins_of(folder: Path, pinned: list[int]) -> Path:
     return plan_file(folder / "plan.npz", of_tables)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=share_of(15), deadline=None)
 @given(
     st.integers(0, 2**32),
     st.integers(1, 4),

@@ -22,6 +22,7 @@ from bagpipe_hpc.planning.policy_choice import build_policy
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.slots import UNLIMITED
 from bagpipe_hpc.planning.window import Window
+from tests.drawing import share_of
 from tests.unit.planning.drawn_bags import skewed_batches
 
 TABLES = (60, 200)
@@ -39,7 +40,7 @@ def most_held(batches: list[Bags], past: int, future: int) -> int:
     return max(np.unique(part).size for part in parts)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=share_of(25), deadline=None)
 @given(
     st.integers(0, 2**32),
     st.integers(1, 4),
@@ -76,7 +77,7 @@ def misses_of_a_model(batches: list[Bags], past: int, future: int, capacity: int
     return misses
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=share_of(25), deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from(sorted(HELD)), st.sampled_from([0, 1, 20, 1000]))
 def test_it_fetches_what_the_published_rules_miss(seed: int, held: str, spare: int) -> None:
     past, future = HELD[held]

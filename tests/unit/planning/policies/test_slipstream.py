@@ -27,6 +27,7 @@ from bagpipe_hpc.planning.policies.slipstream.stale import find_threshold, left_
 from bagpipe_hpc.planning.policy import Sight
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.storage.policy_memory import memory_path, save_memory
+from tests.drawing import share_of
 from tests.unit.planning.drawn_bags import bags_of, drawn_lengths
 from tests.unit.planning.policies.hot_samples import OFFSETS, batches_of, drawn_samples, policy_of
 
@@ -186,7 +187,7 @@ def test_decisions_of_another_run_are_taken_over(tmp_path: Path) -> None:
         policy.see(sights[1])
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=share_of(15), deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 3))
 def test_what_is_left_trains_as_it_should(tmp_path_factory: Any, seed: int, trainers: int) -> None:
     """Plans without the samples that are left out end as plain training on the others does."""
@@ -294,7 +295,7 @@ def bags(seed: int, most: int) -> Bags:
     return bags_of(rng.integers(0, 40, (30, 3, max(1, most))), drawn_lengths(rng, 30, 3, most))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=share_of(40), deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([0, 1, 4]), st.integers(0, 4), st.floats(0, 1))
 def test_a_sample_is_left_out_if_enough_of_its_rows_are_stale(
     seed: int, most: int, needed: int, threshold: float
@@ -307,14 +308,14 @@ def test_a_sample_is_left_out_if_enough_of_its_rows_are_stale(
         assert found[sample] == (len(own) > 0 and stale >= (needed or len(own)) and stale > 0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=share_of(40), deadline=None)
 @given(st.integers(0, 2**32), st.floats(0, 0.1), st.floats(0, 0.1))
 def test_a_larger_threshold_leaves_out_no_fewer(seed: int, one: float, other: float) -> None:
     keys = (np.random.default_rng(seed).random(200) * 0.15).astype(np.float32)
     assert left_out(keys, min(one, other)) <= left_out(keys, max(one, other))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=share_of(40), deadline=None)
 @given(st.integers(0, 2**32), st.floats(0.05, 0.9), st.floats(0.02, 0.1))
 def test_the_threshold_leaves_out_what_is_wanted(seed: int, drop: float, tolerance: float) -> None:
     """Of the judged samples, and of others like them but for chance."""
@@ -338,7 +339,7 @@ def test_movement_is_the_largest_change_of_a_weight() -> None:
     assert movement(first, second).tolist() == [0.0, 0.75, 0.5]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=share_of(60), deadline=None)
 @given(st.integers(0, 90), st.integers(0, 90), st.integers(1, 12), st.integers(1, 100))
 def test_hot_batches_are_those_without_a_cold_sample(cold: int, hot: int, size: int, share: int) -> None:
     kinds = [section.kind for section in sections(cold, hot, size, share) for _ in range(section.first, section.last)]

@@ -37,6 +37,7 @@ from bagpipe_hpc.rows.placements.flexshard.tiers import Links
 from bagpipe_hpc.rows.placements.table_plan import write_plan
 from bagpipe_hpc.simulation.batch_load import BatchLoad, Hop
 from bagpipe_hpc.tools.policy_comparison.traffic import TrafficCount
+from tests.drawing import share_of
 from tests.unit.planning.drawn_bags import skewed_batches
 
 TABLES = (40, 60)
@@ -63,7 +64,7 @@ def made(path: Path, trainers: int, sharing: str = "tiered", **facts: Any) -> Po
     return build_policy(PolicyConfig("pinned", PinnedSettings(plan=str(path))), known)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=share_of(12), deadline=None)
 @given(
     st.integers(0, 2**32),
     st.sampled_from([(1, 1), (2, 1), (2, 2), (4, 2), (4, 4), (6, 3)]),

@@ -32,6 +32,7 @@ from bagpipe_hpc.rows.disk.block_file import (
 from bagpipe_hpc.rows.disk.layout import BlockLayout, spares
 from bagpipe_hpc.rows.disk.store import DiskStore, wait_for
 from bagpipe_hpc.rows.store import Use
+from tests.drawing import share_of
 
 WIDTH = 50
 """Five records of 200 bytes in a block of 1024; a record of 400 bytes has a block of its own."""
@@ -142,7 +143,7 @@ steps = st.lists(st.tuples(calls, st.lists(st.integers(0, ROWS - 1), max_size=60
 @FILES
 @pytest.mark.parametrize("width", [WIDTH, 100])
 @given(steps=steps)
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=share_of(6), deadline=None)
 def test_any_calls_leave_the_rows_of_an_array(folder: str, open_file: OpenBlockFile, width: int, steps: list) -> None:
     """Whatever is announced, rightly or not, and with a checkpoint under way or not; rows begin as zeros."""
     store = new_store(folder, open_file, width=width)

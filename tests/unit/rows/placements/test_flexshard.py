@@ -17,6 +17,7 @@ from bagpipe_hpc.rows.placements.flexshard.tiers import Floats, Links, choose_ti
 from bagpipe_hpc.rows.placements.planned import Request
 from bagpipe_hpc.rows.placements.settings import FlexShardSettings
 from bagpipe_hpc.rows.placements.table_plan import read_plan, write_plan
+from tests.drawing import share_of
 from tests.statistics_files import write_accesses, zipf_counts
 
 WORLDS = [(2, 1), (4, 1), (4, 2), (4, 4), (8, 2), (1, 1)]
@@ -99,7 +100,7 @@ def test_on_one_host_rows_once_a_host_are_rows_once() -> None:
     assert not between.any()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=share_of(40), deadline=None)
 @given(
     st.lists(st.integers(0, 60), min_size=7, max_size=7),
     st.sampled_from(WORLDS),

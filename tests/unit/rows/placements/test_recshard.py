@@ -20,6 +20,7 @@ from bagpipe_hpc.rows.placements.recshard.greedy import fill_fast_memory, split_
 from bagpipe_hpc.rows.placements.recshard.placement import RecShard, problem_of
 from bagpipe_hpc.rows.placements.recshard.problem import Device, Problem, Split, SplitTable
 from bagpipe_hpc.rows.placements.settings import RecShardSettings
+from tests.drawing import share_of
 from tests.statistics_files import write_accesses, zipf_counts
 
 FAST, SLOW = 100.0, 1.0
@@ -93,7 +94,7 @@ def test_without_fast_memory_nothing_is_fast() -> None:
     assert [asked.fast_bytes(table, step) for table, step in enumerate(solve(asked, 60).split.steps)] == [0] * 4
 
 
-@settings(max_examples=25)
+@settings(max_examples=share_of(25))
 @given(st.integers(0, 999), st.sampled_from([0.0, 0.1, 0.5]), st.sampled_from([0.7, 1.1, 9.0]), st.booleans())
 def test_the_quick_search_keeps_every_limit(seed: int, fast: float, slow: float, keeps_place: bool) -> None:
     asked = problem(seed, fast, slow, tables=6, steps=5, keeps_place=keeps_place)

@@ -25,6 +25,7 @@ from bagpipe_hpc.storage.checkpoints.folder import (
     remove_partial_checkpoints,
 )
 from bagpipe_hpc.storage.checkpoints.writer import CheckpointWriter
+from tests.drawing import share_of
 from tests.unit.checkpoint_samples import sample_records, trained_dense, write_checkpoint
 
 TABLES = (5, 1, 7)
@@ -35,7 +36,7 @@ def checkpoint(tmp_path: Path) -> Path:
     return write_checkpoint(tmp_path, sample_records(TABLES, 5), TABLES, servers=2)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=share_of(25), deadline=None)
 @given(
     tables=st.lists(st.integers(1, 9), min_size=1, max_size=3).map(tuple),
     dim=st.integers(1, 4),

@@ -17,6 +17,7 @@ from bagpipe_hpc.rows.runs import runs_of
 from bagpipe_hpc.storage.checkpoints import row_file, row_numbers
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.checkpoints.folder import find_checkpoints, remove_older_checkpoints
+from tests.drawing import share_of
 from tests.unit.checkpoint_samples import sample_records, write_checkpoint
 from tests.unit.rows.partitions import partitions_of
 
@@ -44,7 +45,7 @@ def write_chain(output: Path, steps: int, servers: int = 2) -> list[Path]:
     return chain
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=share_of(20), deadline=None)
 @given(
     writers=st.lists(partitions_of(TABLES), min_size=2, max_size=4),
     reader=partitions_of(TABLES),

@@ -14,6 +14,7 @@ from bagpipe_hpc.errors import PlanFileError
 from bagpipe_hpc.plan.batch_plan import BatchPlan, SharedPlan, TrainerPlan
 from bagpipe_hpc.plan.plan_record import PlanRecord
 from bagpipe_hpc.storage.plans.plan_file import MAGIC, PlanReader, PlanWriter, Stretch
+from tests.drawing import share_of
 
 Segments = list[list[BatchPlan]]
 
@@ -65,7 +66,7 @@ def decoded(plan: BatchPlan) -> list[dict[str, Any]]:
     return [{name: array.tolist() for name, array in record.arrays().items()} for record in records]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=share_of(30), deadline=None)
 @given(runs())
 def test_reading_reverses_writing(tmp_path_factory: pytest.TempPathFactory, run: tuple[int, int, Segments]) -> None:
     groups, trainers, segments = run
@@ -135,7 +136,7 @@ def test_every_length_counts(saved: tuple[Path, Stretch, int], tmp_path: Path) -
                 read_all(cut, stretch, largest)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=share_of(60), deadline=None)
 @given(data=st.binary(max_size=400), place=st.integers(16, 400))
 def test_noise_is_refused(saved: tuple[Path, Stretch, int], data: bytes, place: int) -> None:
     path, stretch, largest = saved

@@ -23,6 +23,7 @@ from bagpipe_hpc.storage.shards.reader import ClickShards
 from bagpipe_hpc.storage.shards.sample_stream import SampleStream
 from bagpipe_hpc.storage.shards.samples import Samples
 from bagpipe_hpc.storage.shards.writer import write_shard
+from tests.drawing import share_of
 from tests.end_to_end.policies import EvenFirst
 from tests.ragged_shards import write_ragged
 
@@ -56,7 +57,7 @@ def facts(manifest: ShardManifest) -> tuple[np.ndarray, np.ndarray]:
     return np.diff(offsets)[tables], offsets[tables]
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=share_of(30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.integers(0, ROWS), min_size=2, max_size=9).map(sorted),
     st.integers(1, 30),

@@ -24,6 +24,7 @@ from bagpipe_hpc.storage.shards.reader import ClickShards
 from bagpipe_hpc.storage.shards.sample_stream import SampleStream
 from bagpipe_hpc.storage.shards.samples import CHUNK_ROWS, CHUNK_VALUES, RaggedColumn, Samples
 from bagpipe_hpc.storage.shards.writer import write_shard
+from tests.drawing import share_of
 from tests.ragged_shards import FEATURES, TABLES, bags_of, draw_samples, part_of, write_ragged
 
 ROWS = 30
@@ -48,7 +49,7 @@ def equal(found: Bags, expected: Bags) -> bool:
     return same and np.array_equal(found.lengths, expected.lengths)
 
 
-@settings(max_examples=25)
+@settings(max_examples=share_of(25))
 @given(
     st.tuples(st.integers(0, ROWS), st.integers(0, ROWS)).map(sorted),
     st.sampled_from(LIMITS),
@@ -71,7 +72,7 @@ def test_any_range_is_what_was_written(
         np.testing.assert_array_equal(shards.read_sparse(first, last), part.sparse)
 
 
-@settings(max_examples=15)
+@settings(max_examples=share_of(15))
 @given(st.integers(1, 9), st.integers(1, 12), st.integers(0, 99))
 def test_a_stream_gives_bags_in_any_order(written: Written, block_rows: int, batch: int, seed: int) -> None:
     folder, manifest, whole = written

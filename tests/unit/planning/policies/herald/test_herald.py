@@ -29,6 +29,7 @@ from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.slots import UNLIMITED
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.telemetry.step_stats import StepStats
+from tests.drawing import share_of
 from tests.unit.planning.drawn_bags import bags_of, drawn_lengths
 from tests.unit.planning.policies.herald.herald_model import Caches, shared_out, users_of
 
@@ -67,7 +68,7 @@ def traces(draw: st.DrawFn) -> tuple[list[Bags], RunFacts]:
     return batches, facts(trainers, samples, cache_rows)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=share_of(30), deadline=None)
 @given(traces(), st.booleans(), st.booleans(), st.sampled_from([0, 2]), st.sampled_from([1, 2, 20]))
 def test_plans_train_as_plain_training_does(
     trace: tuple[list[Bags], RunFacts], location_aware: bool, on_demand: bool, telling: int, lookahead: int
@@ -77,7 +78,7 @@ def test_plans_train_as_plain_training_does(
     check_policy(chosen, batches, Window(lookahead, 1))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=share_of(40), deadline=None)
 @given(traces())
 def test_snapshots_are_the_planners_caches_and_the_models(trace: tuple[list[Bags], RunFacts]) -> None:
     """Key for key in every step; samples go where the model says, as many to each trainer as its slice would have."""
@@ -117,7 +118,7 @@ def counted(plans: Sequence[BatchPlan]) -> tuple[int, int]:
     return stats.copied + stats.rows_fetched, stats.sent_home + stats.rows_written_back
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=share_of(40), deadline=None)
 @given(traces())
 def test_what_moves_is_what_the_model_moves(trace: tuple[list[Bags], RunFacts]) -> None:
     batches, run = trace

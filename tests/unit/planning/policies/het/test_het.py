@@ -28,6 +28,7 @@ from bagpipe_hpc.planning.policy import RunFacts
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.slots import UNLIMITED
 from bagpipe_hpc.planning.window import Window
+from tests.drawing import share_of
 from tests.unit.planning.drawn_bags import bags_of, drawn_lengths
 from tests.unit.planning.policies.het.het_model import Het
 
@@ -83,7 +84,7 @@ def model_of(het: HetPolicy) -> Het:
     return Het(run.total_rows, run.trainers, own.staleness, own.eviction, het.most_held, own.pin_after)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=share_of(40), deadline=None)
 @given(traces())
 def test_no_look_up_misses_more_than_the_bound(trace: tuple[list[Bags], HetPolicy]) -> None:
     """Simulated trainers count the updates in each value that is read: none of their own is missing, of others' T s at
@@ -92,7 +93,7 @@ def test_no_look_up_misses_more_than_the_bound(trace: tuple[list[Bags], HetPolic
     check_policy(het, batches)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=share_of(40), deadline=None)
 @given(traces())
 def test_plans_pull_and_push_what_the_model_does(trace: tuple[list[Bags], HetPolicy]) -> None:
     """In every step; and pushed and unsent updates are those that were made."""
@@ -110,7 +111,7 @@ def test_plans_pull_and_push_what_the_model_does(trace: tuple[list[Bags], HetPol
     assert sum(model.clocks) == made
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=share_of(30), deadline=None)
 @given(traces())
 def test_the_clocks_are_those_of_the_model(trace: tuple[list[Bags], HetPolicy]) -> None:
     batches, het = trace

@@ -1,0 +1,13 @@
+"""How many examples hypothesis draws for a property: all that its test names, or a part of them.
+
+`make test` draws a third (`EXAMPLES_DIVIDED_BY=3`); `make test-slow` repeats the same tests with all of them.
+"""
+
+import os
+
+DIVIDED_BY = int(os.environ.get("EXAMPLES_DIVIDED_BY", "1"))
+
+
+def share_of(most: int) -> int:
+    """The examples to draw of `most`: one at least."""
+    return -(-most // DIVIDED_BY)
