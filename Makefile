@@ -82,8 +82,9 @@ $(RUN)/prepared: | setup
 	@touch $@
 endif
 
-# Three at a time, on two cores as well: what waits for ranks or for a limit leaves them idle.
-PYTEST := python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+# Three at a time, on two cores as well: what waits for ranks or for a limit leaves them idle. Each computes in one thread
+# where a test does not say otherwise: the second one of a sum would wait for its core longer than it adds.
+PYTEST := OMP_NUM_THREADS=1 python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: test
 test: setup ## run the tests that matter most: unit, under mpirun on 2, 3 ... ranks, and whole runs
