@@ -137,6 +137,17 @@ class Stopped(Exception):  # noqa: N818  # nothing in the program catches it
     """Stands for a kill."""
 
 
+def stop_behind(folder: Path, done: str, settings: PrepareSettings = NONE) -> None:
+    """Prepare until something is done for the first time."""
+
+    def stop(line: str) -> None:
+        if line.startswith(done):
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        prepare_clicks([str(folder / "a"), str(folder / "b")], folder / "out", settings, stop)
+
+
 @pytest.mark.parametrize(("done", "shares"), [("parsed", 1.0), ("wrote", 0.0)])
 def test_a_run_that_goes_on_needs_room_for_the_rest_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: str, shares: float
@@ -144,15 +155,25 @@ def test_a_run_that_goes_on_needs_room_for_the_rest_alone(
     """Behind the parsed rows that is the shards; behind these nothing."""
     write(tmp_path)
 
-    def stop(line: str) -> None:
-        if line.startswith(done):
-            raise Stopped
-
-    with pytest.raises(Stopped):
-        prepare_clicks([str(tmp_path / "a"), str(tmp_path / "b")], tmp_path / "out", NONE, stop)
+    stop_behind(tmp_path, done)
     free(monkeypatch, int(ROWS * 157 * shares * 0.7))
     if shares:
         with pytest.raises(CapacityError, match=r"about 471\.\d kB are needed there \(0\.0 kB for parsed rows"):
             prepare(tmp_path)
     free(monkeypatch, int(ROWS * 157 * shares) + 1)
     assert prepare(tmp_path) == []
+
+
+def test_buckets_that_were_counted_need_no_room_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The vocabularies were there when the preparation was killed; before, their counts were still to come."""
+    write(tmp_path)
+    settings = replace(NONE, unseen_buckets=1000)
+    stop_behind(tmp_path, "parsed", settings)
+    with monkeypatch.context() as patch:
+        patch.setattr(data_prep.room, "free_bytes", lambda: 15_999)
+        with pytest.raises(CapacityError, match="unseen-buckets = 1000"):
+            prepare(tmp_path, settings)
+    stop_behind(tmp_path, "wrote", settings)
+    monkeypatch.setattr(data_prep.room, "free_bytes", lambda: 0)
+    free(monkeypatch, 1000)
+    assert prepare(tmp_path, settings) == []
