@@ -1,4 +1,4 @@
--- A module file for Lmod: copy it to MODULEPATH as bagpipe/0.1.0.lua and set the two lines below.
+-- A module file for Lmod: copy it to MODULEPATH as bagpipe/0.1.0.lua, and set the two lines below and depends_on.
 local checkout = "/sw/bagpipe_hpc"        -- where it was cloned and set up; an environment does not survive a move
 local venv = pathJoin(checkout, ".venv-system")
 
