@@ -35,7 +35,7 @@ from bagpipe_hpc.preparation import prepare as preparation
 from bagpipe_hpc.preparation.prepare import choose_window, prepare_run
 from bagpipe_hpc.run.evaluations import auc_feature, is_exact, most_evaluation_bytes
 from bagpipe_hpc.run.run import Run
-from bagpipe_hpc.storage.shards.entries import TableInfo
+from bagpipe_hpc.storage.shards.entries import FeatureInfo, TableInfo
 from bagpipe_hpc.storage.shards.manifest import MANIFEST_NAME, ShardManifest, load_manifest, save_manifest
 from bagpipe_hpc.storage.shards.samples import Samples
 from bagpipe_hpc.storage.shards.writer import write_shard
@@ -125,6 +125,23 @@ def test_a_group_must_be_a_feature(tmp_path: Path) -> None:
     run = replace(prepare_run(config), config=grouped, manifest=monstrous)
     with pytest.raises(ConfigError, match="it has 1099511627776 ids; use a feature of 2147483648 at most"):
         auc_feature(run, run.schedule[-1])
+
+
+def test_samples_are_grouped_by_the_place_of_their_feature(tmp_path: Path) -> None:
+    """Among the features with one id a sample; not where an evaluation is too large for an exact AUC."""
+    run = prepare_run(write_clicks(tmp_path))
+    evaluation = run.schedule[-1]
+    assert auc_feature(run, evaluation) is None
+    features = (FeatureInfo("tags", "C1", ragged=True), FeatureInfo("shop", "C1"), FeatureInfo("user", "C2"))
+    tables = (TableInfo("C1", 1 << 40), TableInfo("C2", 1 << 31))  # the larger one is not asked for
+    train = replace(run.config.train, auc_group="user", exact_auc_samples=evaluation.samples)
+    config = replace(run.config, train=train)
+    grouped = replace(run, config=config, manifest=replace(run.manifest, features=features, tables=tables))
+    assert auc_feature(grouped, evaluation) == 1
+    assert auc_feature(grouped, replace(evaluation, samples=evaluation.samples + 1)) is None
+    ragged = replace(grouped, config=replace(config, train=replace(train, auc_group="tags")))
+    with pytest.raises(ConfigError, match=r"one id a sample; the data has \['shop', 'user'\]"):
+        auc_feature(ragged, evaluation)
 
 
 def test_memory_of_an_evaluation_is_spread_and_bounded(tmp_path: Path) -> None:
