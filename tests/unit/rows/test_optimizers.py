@@ -17,9 +17,11 @@ from bagpipe_hpc.rows.partition import RoundRobinPartition
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.run.first_records import fill_partition
 from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.shards.entries import ShardInfo, TableInfo
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
 from tests.row_optimizers import BUILT_IN
+from tests.unit.checkpoint_samples import sample_tables, write_tables
 
 ROOT = Path(__file__).parents[3]
 
@@ -70,6 +72,25 @@ def test_new_rows_begin_with_the_first_values(verify: bool) -> None:
         assert (records[:, :3] != 0).all()
         expected = [1.5, 1.5, 1.5, -2.0, *([0.0] if verify else [])]
         np.testing.assert_array_equal(records[:, 3:], [expected] * len(records))
+
+
+def test_rows_of_a_checkpoint_come_to_the_servers_of_now(tmp_path: Path) -> None:
+    """Of tables of two widths, from another number of servers; behind them are versions, which begin at 0."""
+    config = added_config()
+    object.__setattr__(config.debug, "verify_rows", True)
+    object.__setattr__(config.model, "embedding_dim_of", {"C2": 2})
+    tables = sample_tables((5, 4), (3, 2))
+    checkpoint = load_checkpoint(write_tables(tmp_path, tables, servers=3))
+    shard = ShardInfo("train-00000.h5", 9, 1, 1, "0" * 64)
+    manifest = ShardManifest(1, "criteo", 1, (TableInfo("C1", 5), TableInfo("C2", 4)), (shard,), ())
+    run = Run(config, manifest, (), checkpoint)
+    for table, group in zip(tables, run.groups, strict=True):
+        partition = RoundRobinPartition(len(table), 2)
+        for server in range(2):
+            records = np.full((partition.rows_on(server), group.record.width), np.nan, dtype=np.float32)
+            fill_partition(records, run, group, partition, server)
+            expected = table[partition.rows_of(server, 0, len(records))]
+            np.testing.assert_array_equal(records, np.pad(expected, ((0, 0), (0, 1))))
 
 
 @pytest.mark.parametrize(
