@@ -2,7 +2,9 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from bagpipe_hpc.rows.optimizers.contract import RowOptimizer, StateColumns
 from bagpipe_hpc.rows.optimizers.sgd import SGD
 from bagpipe_hpc.rows.partition import RoundRobinPartition
 from bagpipe_hpc.rows.record import RowRecord
+from bagpipe_hpc.run import first_records
 from bagpipe_hpc.run.first_records import fill_partition
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
@@ -72,6 +75,45 @@ def test_new_rows_begin_with_the_first_values(verify: bool) -> None:
         assert (records[:, :3] != 0).all()
         expected = [1.5, 1.5, 1.5, -2.0, *([0.0] if verify else [])]
         np.testing.assert_array_equal(records[:, 3:], [expected] * len(records))
+
+
+def test_new_rows_go_by_the_seed_and_not_by_their_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor by how many are written at a time."""
+    manifest = ShardManifest(1, "criteo", 1, (TableInfo("C1", 5), TableInfo("C2", 4)), (), ())
+
+    def rows(seed: int, servers: int) -> np.ndarray:
+        config = added_config()
+        run = Run(replace(config, train=replace(config.train, seed=seed)), manifest, ())
+        (group,), partition = run.groups, RoundRobinPartition(9, servers)
+        found = np.full((9, group.record.width), np.nan, dtype=np.float32)
+        for server in range(servers):
+            records = np.empty((partition.rows_on(server), group.record.width), dtype=np.float32)
+            fill_partition(records, run, group, partition, server)
+            found[partition.rows_of(server, 0, len(records))] = records
+        return found
+
+    expected = rows(7, 1)
+    monkeypatch.setattr(first_records, "_FILL_WEIGHTS", 1)
+    np.testing.assert_array_equal(rows(7, 2), expected)
+    assert (rows(8, 1)[:, :3] != expected[:, :3]).all()
+
+
+def test_what_a_checkpoint_has_of_grown_tables_is_laid_over_new_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own numbers are not those of the rows, so it is not read as a whole."""
+
+    def lay_over(_tables: object, _partition: object, server: int, records: np.ndarray, _shards: object) -> None:
+        assert (server, records.shape) == (1, (4, 7))
+        assert np.isfinite(records).all()
+        records[2] = 9.0
+
+    monkeypatch.setattr(Run, "origins", SimpleNamespace(lay_over=lay_over))
+    manifest = ShardManifest(1, "criteo", 1, (TableInfo("C1", 5), TableInfo("C2", 4)), (), ())
+    run = Run(added_config(), manifest, (), start=SimpleNamespace())  # type: ignore[arg-type]
+    (group,) = run.groups
+    records = np.full((4, group.record.width), np.nan, dtype=np.float32)
+    fill_partition(records, run, group, RoundRobinPartition(9, 2), 1)
+    assert (records[2, :7] == 9.0).all()
+    assert (records[[0, 1, 3], 3:7] == [1.5, 1.5, 1.5, -2.0]).all()
 
 
 def test_rows_of_a_checkpoint_come_to_the_servers_of_now(tmp_path: Path) -> None:
