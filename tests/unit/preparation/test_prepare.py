@@ -155,6 +155,8 @@ def test_memory_of_an_evaluation_is_spread_and_bounded(tmp_path: Path) -> None:
     assert not is_exact(larger, larger.schedule[0])
     assert most_evaluation_bytes(larger, 4) == (16 << 20) + (160 << 20)
     assert most_evaluation_bytes(replace(run, schedule=run.schedule[:1]), 1) == 0
+    two_labels = replace(large, manifest=replace(large.manifest, labels=("click", "like")))
+    assert most_evaluation_bytes(two_labels, 1) == 2 * (64 << 24)
 
 
 def test_data_must_be_named() -> None:
