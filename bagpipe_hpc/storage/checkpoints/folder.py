@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from bagpipe_hpc.errors import CheckpointError
@@ -76,19 +76,24 @@ def remove_older_checkpoints(newest: Path, keep: int) -> None:
     best = read_best(newest.parent)
     chosen = upto[-keep:] + [path for path in upto if best is not None and checkpoint_step(path) == best.step]
     needed = {directory for kept in chosen for directory in _with_bases(kept)}
-    _remove(directory for directory in upto if directory not in needed)
+    remove_checkpoints([directory for directory in upto if directory not in needed])
 
 
 def remove_checkpoints(directories: Sequence[Path]) -> None:
-    """Remove complete checkpoints, given by step, the newest first: older ones may be what they build on."""
-    _remove(reversed(directories))
+    """Remove complete checkpoints, given by step, so that a removal that is cut short leaves whole ones.
+
+    The newest first, as older ones may be what it builds on. Each loses its manifest first, without which it is none.
+    """
+    for directory in reversed(directories):
+        (directory / MANIFEST_FILE).unlink(missing_ok=True)
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def remove_increments_of(base: Path) -> None:
-    """Remove the complete checkpoints that build on one which is about to be replaced, the newest first."""
+    """Remove the complete checkpoints that build on one which is about to be replaced."""
     found = find_checkpoints(base.parent.parent)
     later = found[found.index(base) + 1 :] if base in found else []
-    _remove(directory for directory in reversed(later) if base in _with_bases(directory))
+    remove_checkpoints([directory for directory in later if base in _with_bases(directory)])
 
 
 def _with_bases(directory: Path) -> list[Path]:
@@ -103,10 +108,3 @@ def _with_bases(directory: Path) -> list[Path]:
     except CheckpointError:
         pass  # whoever wants to read it is told
     return chain
-
-
-def _remove(directories: Iterable[Path]) -> None:
-    """A checkpoint loses its manifest first, so that one whose removal is cut short is none."""
-    for directory in directories:
-        (directory / MANIFEST_FILE).unlink(missing_ok=True)
-        shutil.rmtree(directory, ignore_errors=True)

@@ -2,7 +2,9 @@
 
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -14,9 +16,14 @@ from numpy.typing import NDArray
 from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.rows.partition import RoundRobinPartition, RowPartition
 from bagpipe_hpc.rows.runs import runs_of
-from bagpipe_hpc.storage.checkpoints import row_file, row_numbers
+from bagpipe_hpc.storage.checkpoints import folder, row_file, row_numbers
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
-from bagpipe_hpc.storage.checkpoints.folder import find_checkpoints, remove_older_checkpoints
+from bagpipe_hpc.storage.checkpoints.folder import (
+    find_checkpoints,
+    remove_checkpoints,
+    remove_increments_of,
+    remove_older_checkpoints,
+)
 from tests.drawing import share_of
 from tests.unit.checkpoint_samples import sample_records, write_checkpoint
 from tests.unit.rows.partitions import partitions_of
@@ -165,6 +172,44 @@ def test_what_a_kept_checkpoint_builds_on_is_kept(tmp_path: Path) -> None:
     assert find_checkpoints(tmp_path) == [*chain, again]
     remove_older_checkpoints(again, keep=1)
     assert find_checkpoints(tmp_path) == [again]
+
+
+class KilledError(Exception):
+    """Stands for a kill."""
+
+
+REMOVALS: dict[str, Callable[[list[Path]], None]] = {
+    "but the newest": lambda found: remove_older_checkpoints(found[-1], keep=1),
+    "what builds on the first": lambda found: remove_increments_of(found[0]),
+    "all": remove_checkpoints,
+}
+
+
+@pytest.mark.parametrize("removal", REMOVALS)
+@pytest.mark.parametrize("removed", [0, 1, 2])
+def test_a_removal_that_is_cut_short_leaves_whole_ones(
+    removal: str, removed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """No increment without its base, and none that lacks files."""
+    write_chain(tmp_path, 4)
+    write_checkpoint(tmp_path, sample_records(TABLES, 5), TABLES, step=50)
+    found = find_checkpoints(tmp_path)
+    left = iter(range(removed))
+
+    def remove(directory: Path, *, ignore_errors: bool) -> None:
+        (directory / "dense.h5").unlink()
+        if next(left, None) is None:
+            raise KilledError
+        shutil.rmtree(directory, ignore_errors=ignore_errors)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(folder, "shutil", SimpleNamespace(rmtree=remove))
+        with pytest.raises(KilledError):
+            REMOVALS[removal](found)
+    still = find_checkpoints(tmp_path)
+    assert len(still) == len(found) - removed - 1
+    for path in still:
+        load_checkpoint(path).verify()
 
 
 def test_an_increment_under_the_name_of_its_base_ends_nobody(tmp_path: Path) -> None:
