@@ -25,6 +25,7 @@ from tests.unit.checkpoint_samples import sample_records, trained_dense, write_c
 
 ROWS = (5, 4)
 SEGMENT: Any = "the segment"
+STANDING: Any = "the standing"
 
 
 class Job:
@@ -131,7 +132,7 @@ def test_a_checkpoint_is_written_beside_the_training(monkeypatch: pytest.MonkeyP
     job.may_end.clear()
     model, optimizer = trained_dense()
     expected = {name: weight.clone() for name, weight in model.items()}
-    job.checkpoints.save(1, SEGMENT, (model, optimizer), None)
+    job.checkpoints.save(1, SEGMENT, (model, optimizer), STANDING)
     assert job.happened == [Due(1, holds_all=True), "copied", "saving 1"]
     for weight in model.values():
         weight.fill_(7.0)
@@ -143,7 +144,7 @@ def test_a_checkpoint_is_written_beside_the_training(monkeypatch: pytest.MonkeyP
     job.checkpoints.finish()
     assert job.happened[-2:] == ["complete 2", None]
     files = ["rows-00000-of-00002.h5", "rows-00001-of-00002.h5", "dense.h5"]
-    assert job.described[0] == (1, SEGMENT, files, None, None)
+    assert job.described[0] == (1, SEGMENT, files, None, STANDING)
     found, _ = load_checkpoint(tmp_path / CHECKPOINTS_FOLDER / checkpoint_name(1)).read_dense()
     assert all(torch.equal(found[name], weight) for name, weight in expected.items())
 
