@@ -9,6 +9,8 @@ from bagpipe_hpc.tools.compare import compare
 from tests.end_to_end.breakages import CHECKPOINT_MUTANTS, NOTHING
 from tests.end_to_end.test_equality import RunRanks, overrides, story, train
 
+pytestmark = pytest.mark.slow
+
 SHARINGS = ("home", "replicated")
 STEPS = (6, 12, 18)
 RESUMED_AT = 12
@@ -18,7 +20,7 @@ CASES = {
     "rowwise_adagrad": ("lookahead.batches=1", "model.embedding_dim_of={ C3 = 4, C7 = 12 }"),
     "adam": ("lookahead.batches=40", "model.embedding_dim_of={ C1 = 16 }", "train.full_checkpoint_every=3"),
 }
-BOTH_CASES = pytest.mark.parametrize("case", ["adam", pytest.param("rowwise_adagrad", marks=pytest.mark.slow)])
+BOTH_CASES = pytest.mark.parametrize("case", CASES)
 VERIFIED = "debug.verify_rows=true"
 SHORT_WINDOW = ("lookahead.batches=3", "lookahead.group=1", *CASES["adam"][1:])
 """Rows leave all the time."""
@@ -40,24 +42,18 @@ def resumed(case: str, sharing: str, output: Path, begun: Path, *more: str) -> l
 
 
 @pytest.fixture(scope="module")
-def runs(wide_config: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
-    """Outputs `CASE-SHARING` of whole runs, and `CASE-SHARING-on` of runs that go on where the other way began.
-
-    Of both cases, unless all tests ask for one.
-    """
+def runs(wide_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Outputs `CASE-SHARING` of whole runs, and `CASE-SHARING-on` of runs that go on where the other way began."""
     from tests.ranks import run_ranks
 
     folder = tmp_path_factory.mktemp("shared")
-    asking = [item for item in request.session.items if getattr(item, "module", None) is request.module]
-    asked = {item.callspec.params.get("case") for item in asking}
-    cases = [case for case in CASES if case in asked or None in asked]
     whole = [
-        settings_of(case, sharing, folder / f"{case}-{sharing}", VERIFIED) for case in cases for sharing in SHARINGS
+        settings_of(case, sharing, folder / f"{case}-{sharing}", VERIFIED) for case in CASES for sharing in SHARINGS
     ]
     others = dict(zip(SHARINGS, SHARINGS[::-1], strict=True))
     on = [
         resumed(case, sharing, folder / f"{case}-{sharing}-on", folder / f"{case}-{others[sharing]}", VERIFIED)
-        for case in cases
+        for case in CASES
         for sharing in SHARINGS
     ]
     train(run_ranks, TWO_TRAINERS, wide_config, [*whole, *on], folder)
@@ -84,7 +80,6 @@ def test_a_run_goes_on_with_the_other_sharing(case: str, runs: Path) -> None:
         assert compare(runs / f"{case}-{sharing}-on", runs / f"{case}-{sharing}").largest() == 0.0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("ranks", "slices"), [(ONE_TRAINER, 1), (THREE_TRAINERS, 3)])
 def test_a_run_goes_on_with_other_trainers(
     ranks: int, slices: int, wide_config: Path, runs: Path, run_ranks: RunRanks, tmp_path: Path
@@ -102,7 +97,6 @@ def test_a_run_goes_on_with_other_trainers(
             assert compare(tmp_path / f"{case}-one", tmp_path / f"{case}-{sharing}").largest() == 0.0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mutant", CHECKPOINT_MUTANTS)
 def test_mutant_is_killed(mutant: str, wide_config: Path, runs: Path, run_ranks: RunRanks, tmp_path: Path) -> None:
     """Rows that are written while they change, or that one home does not note."""

@@ -74,7 +74,7 @@ CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
         ["model.name=tests.end_to_end.sequence_model:GatedSequences", "features.pooling_of={ history = 'sequence' }"],
     ),
 }
-HEART = ["dlrm by onednn", "wide_deep, several widths", "rows of a schema"]
+HEART = ["dlrm by onednn", "rows of a schema"]
 WAYS: dict[str, dict[str, Any]] = {
     "wide_deep, several widths": {"most_file_bytes": 600},
     "rows of a schema": {"tables": "parquet"},
