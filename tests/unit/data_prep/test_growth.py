@@ -31,8 +31,9 @@ from data_prep.growth import GrowthRules, KnownTable, TableGrowth
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
 from data_prep.vocabulary import HashedIds, counts_of_ids
+from tests.click_rows import random_rows
 from tests.drawing import share_of
-from tests.unit.data_prep.test_prepare import BACKENDS, random_rows, silent, small_blocks, write_text
+from tests.unit.data_prep.plain_preparation import BACKENDS, silent, small_blocks, write_text
 
 Bag = list[Any]
 """The values of a table in one row, None where one is missing."""

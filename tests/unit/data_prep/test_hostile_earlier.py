@@ -15,7 +15,8 @@ import pytest
 from bagpipe_hpc.cli.commands import main
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
-from tests.unit.data_prep.test_prepare import random_rows, silent, write_text
+from tests.click_rows import random_rows
+from tests.unit.data_prep.plain_preparation import silent, write_text
 
 Damage = Callable[[Path], object]
 """Does something to the folder `first`, whose siblings are `day_0`, `day_1`, `later` (like `first`) and `grown`."""

@@ -24,16 +24,9 @@ from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
 from data_prep.recorded import load_recorded
 from data_prep.vocabulary import HashedIds
+from tests.click_rows import random_rows
 from tests.extending import Example
-from tests.unit.data_prep.test_prepare import (
-    BACKENDS,
-    Naive,
-    assert_counts,
-    prepare_naively,
-    random_rows,
-    silent,
-    write_text,
-)
+from tests.unit.data_prep.plain_preparation import BACKENDS, Naive, assert_counts, prepare_naively, silent, write_text
 
 
 def read_split(output: Path, manifest: ShardManifest, split: str) -> tuple[list, np.ndarray, np.ndarray]:

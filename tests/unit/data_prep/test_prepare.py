@@ -1,13 +1,10 @@
-"""Prepared shards hold what a plain reading of the text gives, also after kills, and refuse what they are not."""
+"""Prepared shards hold what a plain reading of the text gives; and what is refused."""
 
 import errno
 import gzip
-import json
 import lzma
-import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,101 +14,30 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import bagpipe_hpc.storage.shards.manifest
-import data_prep.input_blocks
-import data_prep.parse_stage
 import data_prep.prepare
-import data_prep.ranks.progress
 import data_prep.shard_stage
 from bagpipe_hpc.errors import CapacityError, ConfigError, DataError
 from bagpipe_hpc.kernels.shared_library import is_built
-from bagpipe_hpc.storage.run_lock import Owner, RunLock
 from bagpipe_hpc.storage.shards.check import verify_shards
-from bagpipe_hpc.storage.shards.id_uses import read_counts, read_train_rows
-from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
-from bagpipe_hpc.storage.shards.reader import ClickShards
+from bagpipe_hpc.storage.shards.manifest import load_manifest
 from bagpipe_hpc.storage.shards.vocabulary import read_vocabulary
 from data_prep.generate import generate_clicks
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
 from tests.click_rows import random_rows
 from tests.drawing import share_of
-
-BACKENDS = [
-    "reference",
-    pytest.param("native", marks=pytest.mark.skipif(not is_built("click_text"), reason="native code was not built")),
-]
-
-
-def write_text(path: Path, rows: list[str]) -> str:
-    path.write_bytes("".join(row + "\n" for row in rows).encode())
-    return str(path)
-
-
-@dataclass
-class Naive:
-    """The same preparation, one row at a time; `values` are those of each table in the order of their ids."""
-
-    labels: list[int]
-    dense: list[list[float]]
-    sparse: list[list[int]]
-    table_rows: tuple[int, ...]
-    train_rows: int
-    values: list[list[int]]
-
-
-def prepare_naively(lines: list[str], min_count: int, test_fraction: float) -> Naive:
-    rows = [line.split("\t") for line in lines]
-    train_rows = len(rows) - round(len(rows) * test_fraction)
-    dense = [[math.log(1 + max(int(field or "0"), 0)) for field in row[1:14]] for row in rows]
-    columns = [[int(row[14 + table], 16) if row[14 + table] else None for row in rows] for table in range(26)]
-    ids = []
-    for column in columns:
-        counts = Counter(value for value in column[:train_rows] if value is not None)
-        kept = sorted((-count, value) for value, count in counts.items() if count >= min_count)
-        ids.append({value: number for number, (_, value) in enumerate(kept, start=1)})
-    sparse = [[ids[table].get(columns[table][row], 0) for table in range(26)] for row in range(len(rows))]
-    return Naive(
-        [int(row[0]) for row in rows],
-        dense,
-        sparse,
-        tuple(len(table) + 1 for table in ids),
-        train_rows,
-        [list(table) for table in ids],
-    )
-
-
-def read_all(output: Path, manifest: ShardManifest, split: str) -> tuple[list[float], np.ndarray, np.ndarray]:
-    with ClickShards(output, manifest, split) as shards:
-        every = (0, shards.rows)
-        return shards.read_labels(*every).tolist(), shards.read_dense(*every), shards.read_sparse(*every)
-
-
-def assert_holds(output: Path, manifest: ShardManifest, naive: Naive) -> None:
-    assert manifest == load_manifest(output)
-    verify_shards(output, manifest, "full")
-    assert manifest.table_rows == naive.table_rows
-    assert [read_vocabulary(output, manifest, f"C{table}").tolist() for table in range(1, 27)] == naive.values
-    for split, rows in (("train", slice(0, naive.train_rows)), ("test", slice(naive.train_rows, None))):
-        labels, dense, sparse = read_all(output, manifest, split)
-        assert labels == naive.labels[rows]
-        assert sparse.tolist() == naive.sparse[rows]
-        np.testing.assert_allclose(dense, np.array(naive.dense[rows]).reshape(-1, 13), rtol=1e-6)
-        if split == "train":
-            assert_counts(output, manifest, sparse)
-    assert not (output / "preparation.json").exists()
-    assert not (output / "parsed").exists()
-
-
-def assert_counts(output: Path, manifest: ShardManifest, sparse: np.ndarray) -> None:
-    """The counts of ids are those of the training rows; `sparse` holds their ids, of one column a table."""
-    assert read_train_rows(output, manifest) == len(sparse)
-    for number, table in enumerate(manifest.tables):
-        expected = np.bincount(sparse[:, number], minlength=table.rows)
-        assert read_counts(output, manifest, table.name).tolist() == expected.tolist()
-
-
-def silent(_: str) -> None:
-    """Progress that nobody reads."""
+from tests.unit.data_prep.plain_preparation import (
+    BACKENDS,
+    KilledError,
+    assert_counts,
+    assert_holds,
+    kill_at,
+    prepare_naively,
+    read_all,
+    silent,
+    small_blocks,
+    write_text,
+)
 
 
 @settings(max_examples=share_of(6), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -236,17 +162,6 @@ def test_the_vocabulary_comes_from_training_rows_only(tmp_path: Path) -> None:
     assert not sparse.any()
 
 
-def small_blocks(monkeypatch: pytest.MonkeyPatch, part_rows: int, range_bytes: int = 1 << 20) -> None:
-    """Blocks of a few rows and parts of a few blocks, so that small files have many; a line of progress for each."""
-    monkeypatch.setattr(data_prep.prepare, "RANGE_BYTES", range_bytes)
-    monkeypatch.setattr(data_prep.ranks.progress, "LINE_EVERY_S", 0.0)
-    read = data_prep.input_blocks.read_blocks
-    monkeypatch.setattr(
-        data_prep.input_blocks, "read_blocks", lambda source, start, end: read(source, start, end, 2000)
-    )
-    monkeypatch.setattr(data_prep.parse_stage, "PART_ROWS", part_rows)
-
-
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
     ("compress", "range_bytes"),
@@ -299,108 +214,6 @@ def test_allowed_bad_rows_are_left_out_and_listed(
     assert manifest.skipped_rows == tuple(f"{source}:{line}: {reason}" for line in (11, 21, 96))
 
 
-class KilledError(Exception):
-    """Stands for a kill: nothing in the program catches it."""
-
-
-def kill_at(word: str, times: int = 1) -> Callable[[str], None]:
-    """Progress that kills at the so-many-th line that begins with a word."""
-    seen = 0
-
-    def progress(line: str) -> None:
-        nonlocal seen
-        seen += line.startswith(word)
-        if seen == times:
-            raise KilledError(line)
-
-    return progress
-
-
-@pytest.mark.parametrize(
-    ("word", "times", "compress"),
-    [
-        ("parsed", 1, bytes),
-        ("parsed", 3, bytes),
-        ("parsed", 3, gzip.compress),
-        ("parsed", 7, bytes),
-        ("counted", 1, bytes),
-        ("counted", 6, bytes),
-        ("built", 1, bytes),
-        ("wrote", 1, bytes),
-        ("wrote", 6, bytes),
-    ],
-)
-def test_a_killed_preparation_goes_on_and_ends_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str, times: int, compress: Callable[[bytes], bytes]
-) -> None:
-    """The plain text has ranges, and is killed in the midst of one."""
-    small_blocks(monkeypatch, part_rows=15, range_bytes=9000)
-    lines = random_rows(100, seed=4)
-    (tmp_path / "clicks").write_bytes(compress("\n".join(lines).encode()))
-    source, chosen = str(tmp_path / "clicks"), PrepareSettings(rows_per_shard=20, compression="gzip")
-    whole = prepare_clicks([source], tmp_path / "whole", chosen, silent)
-
-    out = tmp_path / "out"
-    with pytest.raises(KilledError):
-        prepare_clicks([source], out, chosen, kill_at(word, times))
-    (out / ".train-00009.h5.77.partial").touch()
-    finished = {path: path.stat() for path in [*out.glob("*.h5"), *out.glob("parsed/*.arrow")]}
-    with pytest.raises(KilledError):  # A second time, at once.
-        prepare_clicks([source], out, chosen, kill_at("going on"))
-    resumed = prepare_clicks([source], out, chosen, silent)
-    assert resumed == whole  # Checksums included: the files are the same, byte for byte.
-    assert_holds(out, resumed, prepare_naively(lines, 2, 0.1))
-    for path, before in finished.items():
-        if path.suffix == ".h5":
-            assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
-    assert not list(out.glob(".*"))
-
-
-@pytest.mark.parametrize("lost", ["", "vocabularies.h5", "waiting.h5"])
-def test_finished_vocabularies_are_not_counted_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str
-) -> None:
-    small_blocks(monkeypatch, part_rows=30)
-    lines = random_rows(100, seed=4)
-    source, chosen = write_text(tmp_path / "clicks", lines), PrepareSettings(rows_per_shard=20)
-    with pytest.raises(KilledError):
-        prepare_clicks([source], tmp_path / "out", chosen, kill_at("wrote"))
-    if lost:
-        (tmp_path / "out" / lost).unlink()
-    progress: list[str] = []
-    manifest = prepare_clicks([source], tmp_path / "out", chosen, progress.append)
-    assert any(line.startswith("built") for line in progress) == bool(lost)
-    assert manifest.waiting is not None
-    assert_holds(tmp_path / "out", manifest, prepare_naively(lines, 2, 0.1))
-
-
-def test_preparing_again_changes_nothing(tmp_path: Path) -> None:
-    source = write_text(tmp_path / "clicks", random_rows(30, seed=4))
-    first = prepare_clicks([source], tmp_path / "out", PrepareSettings(), silent)
-    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
-    progress: list[str] = []
-    assert prepare_clicks([source], tmp_path / "out", PrepareSettings(), progress.append) == first
-    assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()} == before
-    assert "already prepared" in progress[0]
-
-
-@pytest.mark.parametrize("finished", [True, False])
-def test_other_settings_or_inputs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finished: bool) -> None:
-    small_blocks(monkeypatch, part_rows=10)
-    source = write_text(tmp_path / "clicks", random_rows(30, seed=4))
-    out = tmp_path / "out"
-    if finished:
-        prepare_clicks([source], out, PrepareSettings(), silent)
-    else:
-        with pytest.raises(KilledError):
-            prepare_clicks([source], out, PrepareSettings(), kill_at("parsed"))
-    with pytest.raises(DataError, match=r"min_count = 2 instead of 5; choose another output folder, or remove"):
-        prepare_clicks([source], out, PrepareSettings(min_count=5), silent)
-    write_text(tmp_path / "clicks", random_rows(31, seed=4))
-    with pytest.raises(DataError, match=r"other inputs \(different or changed: clicks\)"):
-        prepare_clicks([source], out, PrepareSettings(), silent)
-
-
 @pytest.mark.skipif(not is_built("click_text"), reason="native code was not built")
 @pytest.mark.parametrize(("compression", "hashed"), [("lzf", None), ("gzip", None), ("none", None), ("lzf", 1000)])
 def test_both_backends_write_the_same_samples(tmp_path: Path, compression: str, hashed: int | None) -> None:
@@ -451,27 +264,6 @@ def test_buckets_of_integers_are_tables_in_front_of_the_others(
         assert sparse[:, number].tolist() == [kept.index(value) + 1 if value in kept else 0 for value in values]
 
 
-@pytest.mark.skipif(not is_built("click_text"), reason="native code was not built")
-@pytest.mark.parametrize("word", ["parsed", "counted", "built", "wrote"])
-def test_one_backend_goes_on_where_the_other_was_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str
-) -> None:
-    small_blocks(monkeypatch, part_rows=30)
-    lines = random_rows(100, seed=4)
-    source = write_text(tmp_path / "clicks", lines)
-    with pytest.raises(KilledError):
-        prepare_clicks(
-            [source],
-            tmp_path / "out",
-            PrepareSettings(rows_per_shard=20, backend="native"),
-            kill_at(word),
-        )
-    manifest = prepare_clicks(
-        [source], tmp_path / "out", PrepareSettings(rows_per_shard=20, backend="reference"), silent
-    )
-    assert_holds(tmp_path / "out", manifest, prepare_naively(lines, 2, 0.1))
-
-
 @pytest.mark.usefixtures("nothing_built")
 def test_native_code_that_was_not_built_is_refused(tmp_path: Path) -> None:
     source = write_text(tmp_path / "clicks", random_rows(30, seed=4))
@@ -479,17 +271,6 @@ def test_native_code_that_was_not_built_is_refused(tmp_path: Path) -> None:
         prepare_clicks([source], tmp_path / "out", PrepareSettings(backend="native"), silent)
     manifest = prepare_clicks([source], tmp_path / "out", PrepareSettings(), silent)
     assert manifest.rows("train") == 27
-
-
-def test_parsed_rows_that_were_replaced_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small_blocks(monkeypatch, part_rows=30)
-    source = write_text(tmp_path / "clicks", random_rows(100, seed=4))
-    with pytest.raises(KilledError):
-        prepare_clicks([source], tmp_path / "out", PrepareSettings(), kill_at("built"))
-    parts = sorted((tmp_path / "out" / "parsed").glob("*.arrow"))
-    parts[0].write_bytes(parts[-1].read_bytes())
-    with pytest.raises(DataError, match=r"rows-000000-00000.arrow: the parsed rows .* rows instead of "):
-        prepare_clicks([source], tmp_path / "out", PrepareSettings(), silent)
 
 
 def test_rows_that_are_too_few_for_tests_are_noted(tmp_path: Path) -> None:
@@ -586,43 +367,3 @@ def test_inputs_without_a_good_row(tmp_path: Path, text: str) -> None:
 def test_wrong_settings_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match="prepare: "):
         PrepareSettings(**wrong)  # type: ignore[arg-type]
-
-
-def test_a_second_preparation_in_the_same_folder_is_refused(tmp_path: Path) -> None:
-    source, out = write_text(tmp_path / "clicks", random_rows(30, seed=4)), tmp_path / "out"
-    out.mkdir()
-    other = RunLock(out, lambda _: None)
-    other.take()
-    with pytest.raises(ConfigError, match=r"run.lock: another run uses this output folder .*choose another --output"):
-        prepare_clicks([source], out, PrepareSettings(), silent)
-    assert [path.name for path in out.iterdir()] == ["run.lock"]
-    other.release()
-    prepare_clicks([source], out, PrepareSettings(), silent)
-    assert not (out / "run.lock").exists()
-
-
-def test_the_lock_of_a_dead_preparation_counts_no_more(tmp_path: Path) -> None:
-    """Also in a folder that it has finished."""
-    source, out = write_text(tmp_path / "clicks", random_rows(30, seed=4)), tmp_path / "out"
-    dead = json.dumps(asdict(replace(Owner.this_process(), started=1)))
-    out.mkdir()
-    for _ in range(2):
-        (out / "run.lock").write_text(dead)
-        prepare_clicks([source], out, PrepareSettings(), silent)
-        assert not (out / "run.lock").exists()
-
-
-def test_a_part_without_its_note_is_parsed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And so are those behind it in its range."""
-    small_blocks(monkeypatch, part_rows=15, range_bytes=9000)
-    source, out = write_text(tmp_path / "clicks", random_rows(100, seed=4)), tmp_path / "out"
-    with pytest.raises(KilledError):
-        prepare_clicks([source], out, PrepareSettings(), kill_at("built"))
-    notes = sorted(path.name for path in (out / "parsed").glob("rows-*.json"))
-    first = [name for name in notes if name.startswith("rows-000000-")]
-    assert len(first) == 3
-    (out / "parsed" / first[1]).unlink()
-    lines: list[str] = []
-    manifest = prepare_clicks([source], out, PrepareSettings(), lines.append)
-    assert sum(line.startswith("parsed") for line in lines) == 2
-    assert_holds(out, manifest, prepare_naively(random_rows(100, seed=4), 2, 0.1))

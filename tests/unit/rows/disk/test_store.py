@@ -1,14 +1,11 @@
 """Rows on disk are those of an array, whatever is read, written, announced and saved in whichever order."""
 
 import ctypes
-import errno
 import mmap
-import os
 import time
 import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,58 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bagpipe_hpc.errors import CapacityError, ConfigError, FileError
+from bagpipe_hpc.errors import CapacityError
 from bagpipe_hpc.kernels.block_file import NativeBlockFile
-from bagpipe_hpc.mpi.waiting import wait_until
-from bagpipe_hpc.rows.disk import block_file
 from bagpipe_hpc.rows.disk.array_face import DiskRows, SnapshotRows
-from bagpipe_hpc.rows.disk.block_file import (
-    NO_BLOCK,
-    OpenBlockFile,
-    PlainBlockFile,
-    disk_unit,
-    frame_memory,
-    open_unnamed,
-)
+from bagpipe_hpc.rows.disk.block_file import OpenBlockFile, frame_memory
 from bagpipe_hpc.rows.disk.layout import BlockLayout, spares
 from bagpipe_hpc.rows.disk.store import DiskStore, wait_for
 from bagpipe_hpc.rows.store import Use
 from tests.drawing import share_of
-
-WIDTH = 50
-"""Five records of 200 bytes in a block of 1024; a record of 400 bytes has a block of its own."""
-ROWS = 233
-FILES = pytest.mark.parametrize("open_file", [PlainBlockFile, NativeBlockFile])
-MEMORY_BYTES = 15_500
-"""For 12 of 47 blocks."""
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tmp_path_factory.mktemp("ssd"))
-
-
-def new_store(
-    folder: str, open_file: OpenBlockFile = PlainBlockFile, memory_bytes: int = MEMORY_BYTES, width: int = WIDTH
-) -> DiskStore:
-    return DiskStore(ROWS, width, memory_bytes, folder, open_file, may_be_memory=True)
-
-
-@pytest.fixture
-def store(folder: str) -> Iterator[DiskStore]:
-    made = new_store(folder)
-    yield made
-    made.close()
-
-
-def records(count: int, seed: int, width: int = WIDTH) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal((count, width)).astype(np.float32)
-
-
-def fill(store: DiskStore) -> np.ndarray:
-    table = records(ROWS, 1)
-    DiskRows(store)[:] = table
-    return table
+from tests.unit.rows.disk.small_stores import FILES, ROWS, WIDTH, fill, new_store, records
 
 
 class Twin:
@@ -204,59 +158,6 @@ def test_an_increment_reads_its_rows_alone(store: DiskStore) -> None:
     np.testing.assert_array_equal(saved[slice(2, 3)], table[[232]])
 
 
-def test_announced_blocks_are_read_before_they_are_asked_for_and_once(folder: str) -> None:
-    store = new_store(folder)
-    table = fill(store)
-    rows = np.asarray([0, 1, 26, 52, 7])
-    wait_for(store.gather(np.arange(100, 160), np.empty((60, WIDTH), np.float32)))  # the others have to go
-    store.announce(4, Use.GET, rows)
-    before = store.blocks_read
-    store.work()
-    assert store.blocks_ahead == 4 == store.blocks_read - before
-    store.work()
-    np.testing.assert_array_equal(store.read(rows), table[rows])
-    assert store.blocks_read - before == 4
-    store.close()
-
-
-def test_what_is_announced_stays_until_it_is_used(folder: str) -> None:
-    """However much else is used meanwhile; afterwards it goes like the rest."""
-    store = new_store(folder)
-    fill(store)
-    rows, others = np.asarray([0, 26]), np.arange(60, ROWS)
-    store.announce(0, Use.GET, rows)
-    store.work()
-    store.read(others)
-    before = store.blocks_read
-    store.begin(0, Use.GET, rows.size)
-    store.read(rows)
-    assert store.blocks_read == before
-    store.read(others)
-    before = store.blocks_read
-    store.read(rows)
-    assert store.blocks_read == before + 2
-    store.close()
-
-
-def test_a_request_that_overtakes_its_announcement_is_not_read_ahead(store: DiskStore) -> None:
-    fill(store)
-    store.begin(0, Use.PUT, 3)
-    store.announce(0, Use.PUT, np.asarray([0, 26, 52]))
-    store.work()
-    assert store.blocks_ahead == 0
-
-
-def test_blocks_that_were_read_ahead_leave_room_for_others(store: DiskStore) -> None:
-    """Half of the memory at most, however much is announced; and those give way where a call needs more."""
-    fill(store)
-    store.announce(0, Use.GET, np.arange(0, 100))
-    for _ in range(10):
-        store.work()
-        store.read(np.asarray([232]))
-    assert store.blocks_ahead == store.frames // 2
-    store.read(np.arange(ROWS))
-
-
 def test_the_limit_holds(folder: str) -> None:
     """Of memory, arrays included, and of the page cache, which holds nothing of the file."""
     memory_bytes, rows = 1_000_000, 200_000
@@ -281,132 +182,9 @@ def test_the_limit_holds(folder: str) -> None:
     store.close()
 
 
-@FILES
-def test_a_disk_that_fails_is_named(folder: str, open_file: OpenBlockFile) -> None:
-    """Here it can be written alone."""
-    store = new_store(folder, open_file)
-    fill(store)
-    write_only = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(write_only, store._file._descriptor)  # type: ignore[attr-defined]
-    os.close(write_only)
-    with pytest.raises(FileError, match=r"rows of this server in .*: block \d+ cannot be read \(Bad file descriptor\)"):
-        store.read(np.arange(ROWS))
-    store.close()
-
-
-@FILES
-def test_a_file_that_ends_too_early_is_named(tmp_path: Path, open_file: OpenBlockFile) -> None:
-    (tmp_path / "file").write_bytes(bytes(6000))
-    memory = frame_memory(3, 4096)
-    file = open_file(os.open(tmp_path / "file", os.O_RDWR), memory, 4096, "rows")
-    none = np.full(1, NO_BLOCK)
-    assert file.submit(np.zeros(1, np.int64), none, np.zeros(1, np.int64)) == 1
-    wait_until(lambda: file.done() == 1, "block 0", timeout_s=10)
-    file.submit(np.ones(1, np.int64), none, np.ones(1, np.int64))
-    with pytest.raises(FileError, match=r"rows: block 1 cannot be read \(the file ends there\)"):
-        wait_until(lambda: file.done() == 2, "block 1", timeout_s=10)
-    file.close()
-
-
-@FILES
-def test_a_disk_that_takes_nothing_is_named(folder: str, open_file: OpenBlockFile) -> None:
-    store = new_store(folder, open_file)
-    read_only = os.open(__file__, os.O_RDONLY)
-    os.dup2(read_only, store._file._descriptor)  # type: ignore[attr-defined]
-    os.close(read_only)
-    with pytest.raises(FileError, match=r"cannot be written .*Bad file descriptor"):
-        DiskRows(store)[:] = 1.0
-    store.close()
-
-
-def test_the_file_has_no_name_and_its_space_is_there(tmp_path: Path) -> None:
-    store = new_store(str(tmp_path))
-    assert list(tmp_path.iterdir()) == []
-    assert os.fstat(store._file._descriptor).st_blocks * 512 >= store.layout.file_bytes  # type: ignore[attr-defined]
-    store.close()
-
-
-def test_a_file_system_that_knows_no_unnamed_files_gets_one_without_a_name_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    true_open = os.open
-
-    def refusing(path: str, flags: int, *mode: int) -> int:
-        if flags & os.O_TMPFILE == os.O_TMPFILE:
-            raise OSError(errno.EOPNOTSUPP, "not here")
-        return true_open(path, flags, *mode)
-
-    monkeypatch.setattr(os, "open", refusing)
-    store = new_store(str(tmp_path))
-    assert list(tmp_path.iterdir()) == []
-    table = fill(store)
-    np.testing.assert_array_equal(store.read(np.arange(ROWS)), table)
-    store.close()
-
-
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileError, match=r"tables.ssd_path = '.*nowhere': is no folder on this host"):
-        new_store(str(tmp_path / "nowhere"))
-
-
-def test_a_memory_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the system calls it; but for a test that says so, or one that knows no direct reads."""
-    shm = Path("/dev/shm")
-    if shm.is_dir() and os.access(shm, os.W_OK):
-        with pytest.raises(ConfigError, match=r"'/dev/shm': (lies in a memory file system|.* knows no direct reads)"):
-            open_unnamed(str(shm))
-    monkeypatch.setattr(block_file, "is_in_memory", lambda _: True)
-    before = len([*Path("/proc/self/fd").iterdir()])
-    with pytest.raises(ConfigError, match=r"so all rows would take memory, whatever tables.memory_gb says; name a"):
-        open_unnamed(str(tmp_path))
-    os.close(open_unnamed(str(tmp_path), may_be_memory=True))
-    assert len([*Path("/proc/self/fd").iterdir()]) == before
-
-
-def test_a_file_system_that_takes_no_space_in_advance_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refusing(*_: int) -> None:
-        raise OSError(errno.EOPNOTSUPP, "not here")
-
-    monkeypatch.setattr(os, "posix_fallocate", refusing)
-    with pytest.raises(ConfigError, match=r"takes no space in advance \(fallocate\).* name a folder on a local disk"):
-        new_store(str(tmp_path))
-
-
 def test_memory_that_the_system_does_not_give_is_named() -> None:
     with pytest.raises(CapacityError, match=r"tables.memory_gb: the system does not give .* GB to a server"):
         frame_memory(1 << 50, 512)
-
-
-@FILES
-def test_calls_that_the_system_cuts_short_go_on(
-    folder: str, open_file: OpenBlockFile, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In Python, which can be made to see some; the native file has the same loop."""
-    for name in ("preadv", "pwritev"):
-        true_call = getattr(os, name)
-        monkeypatch.setattr(os, name, lambda at, parts, offset, call=true_call: call(at, [parts[0][:512]], offset))
-    store = new_store(folder, open_file)
-    assert store.layout.block_bytes > 512
-    table = fill(store)
-    np.testing.assert_array_equal(store.read(np.arange(ROWS)), table)
-    store.close()
-
-
-def test_a_thread_that_dies_of_anything_is_heard_of(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def dying(*_: Any) -> int:
-        raise MemoryError("no page")
-
-    store = new_store(folder)
-    monkeypatch.setattr(os, "pwritev", dying)
-    with pytest.raises(MemoryError, match="no page"):
-        DiskRows(store)[:] = 1.0
-    store.close()
-
-
-def test_a_file_is_closed_once(folder: str) -> None:
-    file = NativeBlockFile(open_unnamed(folder, may_be_memory=True), frame_memory(1, 512), 512, "rows")
-    file.close()
-    file.close()
 
 
 @pytest.mark.parametrize("rows", [0, 1])
@@ -436,15 +214,6 @@ def test_a_checkpoint_takes_little_memory_beyond_the_limit(folder: str) -> None:
     store.close()
 
 
-def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(CapacityError, match=r"take 0.000 GB there, for which there is no room .*No space left"):
-        new_store(str(tmp_path))
-
-
 def test_memory_that_is_too_small_is_named(folder: str) -> None:
     layout = BlockLayout.of(ROWS, WIDTH, 512)
     with pytest.raises(
@@ -470,74 +239,6 @@ def test_blocks_waste_little_and_hold_all_rows(rows: int, width: int, unit_bytes
         frames = layout.frames_in(memory_bytes)
         assert frames <= layout.blocks
         assert layout.bytes_with(frames) <= memory_bytes
-
-
-@FILES
-def test_what_is_flushed_is_in_the_file_and_in_memory(folder: str, open_file: OpenBlockFile) -> None:
-    store = new_store(folder, open_file)
-    table = fill(store)
-    wait_for(store.flush())
-    written, read = store.blocks_written, store.blocks_read
-    assert written == store.layout.blocks
-    rows = np.arange(ROWS - 5 * store.frames + 5, ROWS)
-    np.testing.assert_array_equal(store.read(rows), table[rows])
-    assert store.blocks_read == read
-    np.testing.assert_array_equal(store.read(np.arange(ROWS)), table)
-    assert store.blocks_written == written
-    store.close()
-
-
-def test_rows_that_fill_their_blocks_are_not_read_to_be_put(folder: str) -> None:
-    """Announced or not; parts of blocks are."""
-    store = new_store(folder)
-    table = fill(store)
-    before = store.blocks_read
-    for rows in (np.arange(10, 20), np.arange(230, 233)):  # the last block holds three rows
-        store.announce(0, Use.PUT, rows)
-        store.work()
-        store.begin(0, Use.PUT, rows.size)
-        wait_for(store.scatter(rows, -table[rows]))
-        table[rows] *= -1
-    assert store.blocks_read == before
-    wait_for(store.scatter(np.arange(30, 34), -table[30:34]))
-    table[30:34] *= -1
-    assert store.blocks_read == before + 1
-    np.testing.assert_array_equal(store.read(np.arange(ROWS)), table)
-    store.close()
-
-
-def test_rows_that_come_back_whole_make_room_first(folder: str) -> None:
-    """A row that has a block of its own is of no use once a trainer has got it, until that puts it back."""
-    layout = BlockLayout.of(ROWS, 100, 512)
-    store = new_store(folder, memory_bytes=layout.bytes_with(40), width=100)
-    table = records(ROWS, 1, 100)
-    DiskRows(store)[:] = table
-    wait_for(store.flush())
-    put = np.arange(10)
-    wait_for(store.scatter(put, -table[put]))
-    store.read(np.arange(50, 80))
-    wait_for(store.scatter(np.arange(100, 125), table[100:125]))
-    before = store.blocks_read
-    np.testing.assert_array_equal(store.read(put), -table[put])
-    assert store.blocks_read == before
-    store.close()
-
-
-def test_a_disk_of_pages_has_blocks_of_pages(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here smaller writes are refused."""
-    true_write = os.pwritev
-
-    def refusing(descriptor: int, parts: list[memoryview], offset: int) -> int:
-        if len(parts[0]) < 4096:
-            raise OSError(errno.EINVAL, "Invalid argument")
-        return true_write(descriptor, parts, offset)
-
-    assert disk_unit(folder, may_be_memory=True) in (512, 4096)
-    monkeypatch.setattr(os, "pwritev", refusing)
-    assert disk_unit(folder, may_be_memory=True) == 4096
-    store = new_store(folder, memory_bytes=100_000)
-    assert store.layout.block_bytes == 4096
-    store.close()
 
 
 def test_the_face_of_an_array(store: DiskStore) -> None:

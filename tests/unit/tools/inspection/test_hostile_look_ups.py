@@ -13,9 +13,10 @@ import pytest
 from bagpipe_hpc.cli.commands import main
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
+from tests.click_rows import random_rows
 from tests.ragged_shards import write_ragged
 from tests.unit.checkpoint_samples import write_checkpoint
-from tests.unit.data_prep.test_prepare import random_rows, silent, write_text
+from tests.unit.data_prep.plain_preparation import silent, write_text
 
 Damage = Callable[[Path], object]
 

@@ -18,8 +18,9 @@ from bagpipe_hpc.tools.inspection.look_up_text import look_up_lines
 from bagpipe_hpc.tools.inspection.look_ups import QUANTILES, LookUps, measure_look_ups
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
+from tests.click_rows import random_rows
 from tests.ragged_shards import TABLES, write_ragged
-from tests.unit.data_prep.test_prepare import random_rows, silent, write_text
+from tests.unit.data_prep.plain_preparation import silent, write_text
 
 
 def look_ups_of(directory: Path, manifest: ShardManifest, split: str) -> list[list[tuple[int, int]]]:
