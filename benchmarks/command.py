@@ -1,4 +1,4 @@
-"""The arguments of `python -m benchmarks`; a benchmark's own module is imported when it runs."""
+"""`python -m benchmarks`: the benchmarks by name; the module of one is imported when it runs."""
 
 import argparse
 import importlib
@@ -6,273 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bagpipe_hpc.cli.argument_types import count, positive, positive_number
+from bagpipe_hpc.cli.argument_types import positive
 from bagpipe_hpc.cli.outcome import EXIT_OK, exit_code_of
-from bagpipe_hpc.config.sections.execution import BACKENDS
-from bagpipe_hpc.config.sections.rows import SHARINGS
 from bagpipe_hpc.errors import require_appendable
-
-
-def _cache_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--widths", type=positive, nargs="+", metavar="D", help="default: 16 48 64 128 256, quick: 48 128"
-    )
-    parser.add_argument(
-        "--threads", type=positive, nargs="+", metavar="N", help="CPU threads (default: 1 and 2, quick: 1)"
-    )
-    parser.add_argument(
-        "--devices", nargs="+", choices=["cpu", "cuda"], metavar="NAME", help="cpu, cuda (default: all)"
-    )
-
-
-def _memory_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--sharing", choices=SHARINGS, default=SHARINGS[0], help="cache.sharing (default: %(default)s)")
-
-
-def _prepare_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("clicks", type=Path, nargs="?", metavar="FILE", help="text to read (default: generated rows)")
-    parser.add_argument(
-        "--rows", type=positive, default=1_000_000, metavar="N", help="generated rows (default: 1000000)"
-    )
-    parser.add_argument(
-        "--schema", nargs="+", default=[], metavar="NAME", help="text of these schemas (default: Criteo's, without one)"
-    )
-    parser.add_argument(
-        "--ranks", nargs="+", type=positive, default=[], metavar="N", help="the command itself on so many ranks"
-    )
-    parser.add_argument("--path", type=Path, metavar="DIR", help="folder for text and shards (default: temporary)")
-
-
-def _gpu_steps_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--workload", nargs="+", metavar="NAME", help="quickstart, embedding_bound (default: both)")
-    parser.add_argument("--steps", type=positive, default=20, metavar="N", help="that are profiled (default: 20)")
-    parser.add_argument("--timelines", type=Path, metavar="DIR", help="keep the timelines there (default: nowhere)")
-    parser.add_argument("--set", nargs="+", default=[], metavar="section.field=value", help="settings for all runs")
-
-
-def _store_arguments(parser: argparse.ArgumentParser) -> None:
-    links, ways = ["native", "10gbit", "1gbit", "nodes"], ["loads", "messages", "one_sided"]
-    parser.add_argument(
-        "--link",
-        nargs="+",
-        choices=links,
-        metavar="NAME",
-        help="native, 10gbit, 1gbit (default; quick: without 10gbit), or nodes: those of this job, started by MPIRUN",
-    )
-    parser.add_argument("--servers", nargs="+", type=positive, metavar="S", help="(default: 1 2; over a link: 1)")
-    parser.add_argument("--trainers", nargs="+", type=positive, metavar="T", help="(default: 1 2; quick, a link: 1)")
-    parser.add_argument("--row-bytes", nargs="+", type=positive, metavar="N", help="(default: 64 to 1024)")
-    parser.add_argument("--rows", type=positive, default=16384, metavar="N", help="rows of a call (default: 16384)")
-    parser.add_argument(
-        "--ways", nargs="+", choices=ways, metavar="WAY", help=f"of {', '.join(ways)} (default: loads, messages)"
-    )
-    parser.add_argument("--poll-us", type=count, default=200, metavar="N", help="roles.server_poll_us (default: 200)")
-    parser.add_argument("--backend", choices=BACKENDS, default="auto", help="kernels.backend (default: auto)")
-
-
-def _peers_arguments(parser: argparse.ArgumentParser) -> None:
-    workloads = ["real", "large", "link"]
-    parser.add_argument(
-        "--workloads", nargs="+", choices=workloads, default=workloads, metavar="NAME", help=", ".join(workloads)
-    )
-    parser.add_argument("--contenders", nargs="+", metavar="NAME", help="only these (default: all; quick: three)")
-    parser.add_argument(
-        "--criteo", type=Path, metavar="FILE", help="Criteo's rows for `real` (default: generated ones)"
-    )
-    parser.add_argument("--link", choices=["1gbit", "10gbit"], default="1gbit", help="of `link` (default: 1gbit)")
-    parser.add_argument(
-        "--device", choices=["cpu", "cuda"], default="cpu", help="where one trainer computes (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--quiet-s", type=positive_number, metavar="S", help="wait up to S seconds for idle cores before each run"
-    )
-    parser.add_argument(
-        "--others-at-most",
-        type=positive_number,
-        default=1.0,
-        metavar="SHARE",
-        help="repeat runs in which others took more",
-    )
-    parser.add_argument(
-        "--turns",
-        type=positive,
-        metavar="N",
-        help="N rounds in which each trains for some seconds while the others are stopped, in place of whole runs: "
-        "--runs, --quiet-s and --others-at-most do not count",
-    )
-    parser.add_argument(
-        "--turn-s", type=positive_number, default=2.5, metavar="S", help="seconds of a turn (default: 2.5)"
-    )
-
-
-def _step_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--workload", nargs="+", metavar="NAME", help="quickstart, embedding_bound (default: both)")
-    parser.add_argument("--link", nargs="+", metavar="NAME", help="native, 10gbit, 1gbit (with 0.5 ms; default: all)")
-    parser.add_argument("--trainers", nargs="+", type=positive, metavar="T", help="(default: 1 2 4, quick: 2)")
-    parser.add_argument("--lookahead", nargs="+", type=positive, metavar="L", help="windows (default: 1 2 10 50 200)")
-    parser.add_argument("--spread", action="store_true", help="a host for each trainer, so that sums cross links, too")
-    parser.add_argument("--steps", type=positive, metavar="N", help="steps that count (default: 100, quick: 40)")
-    parser.add_argument(
-        "--quiet-s", type=positive_number, metavar="S", help="wait up to S seconds for idle cores before each run"
-    )
-    parser.add_argument(
-        "--others-at-most",
-        type=positive_number,
-        default=1.0,
-        metavar="SHARE",
-        help="of the cores, in runs that count (default: 1)",
-    )
-    parser.add_argument(
-        "--set", nargs="+", default=[], metavar="section.field=value", help="further settings, as for bagpipe train"
-    )
-
-
-def _waiting_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--set", nargs="+", default=[], metavar="section.field=value", help="further settings, as for bagpipe train"
-    )
-
-
-def _step_price_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--trainers", nargs="+", type=positive, default=[1, 2], metavar="T", help="on this host (default: 1 2)"
-    )
-    parser.add_argument(
-        "--slices",
-        nargs="+",
-        type=positive,
-        default=[4, 32, 128, 512],
-        metavar="N",
-        help="samples of a trainer's slice (default: 4 32 128 512)",
-    )
-    parser.add_argument(
-        "--set", nargs="+", default=[], metavar="section.field=value", help="further settings, as for bagpipe train"
-    )
-
-
-def _simulate_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--measured", type=Path, metavar="FILE", help="what `step --save` wrote (default: measures first)"
-    )
-
-
-def _volumes_arguments(parser: argparse.ArgumentParser) -> None:
-    links = ["10gbit", "1gbit", "native"]
-    parser.add_argument("--link", nargs="+", choices=links, metavar="NAME", help="(default: 10gbit 1gbit)")
-    parser.add_argument("--trainers", nargs="+", type=positive, metavar="T", help="(default: 1 2 4 8, quick: 2)")
-    parser.add_argument("--rows", type=count, default=0, metavar="N", help="draw look-ups of so many rows, too (0)")
-    parser.add_argument("--batch-size", type=positive, default=65536, metavar="N", help="of these (default: 65536)")
-    parser.add_argument("--lookahead", type=positive, default=40, metavar="L", help="of these (default: 40)")
-    parser.add_argument("--batches", type=positive, default=10, metavar="N", help="of these that count (default: 10)")
-    parser.add_argument(
-        "--drawn-trainers", nargs="+", type=positive, metavar="T", help="of these (default: 2 8 64, quick: 2)"
-    )
-
-
-def _host_sharing_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--trainers", nargs="+", type=positive, metavar="T", help="(default: 8 16 64, quick: 4)")
-    parser.add_argument("--trainers-per-host", nargs="+", type=positive, metavar="N", help="(default: 4 8, quick: 2)")
-    parser.add_argument("--rows", type=positive, default=20_000_000, metavar="N", help="(default: %(default)s)")
-    parser.add_argument("--batch-size", type=positive, default=65536, metavar="N", help="samples (default: 65536)")
-    parser.add_argument("--lookahead", type=positive, default=40, metavar="L", help="window (default: 40)")
-    parser.add_argument("--batches", type=positive, default=10, metavar="N", help="that count (default: 10)")
-    parser.add_argument("--local-homes", action="store_true", help="also choose homes by uses of hosts, in NumPy: slow")
-
-
-def _tiers_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shards", type=Path, nargs="?", metavar="SHARDS", help="prepared rows (default: generated)")
-    parser.add_argument("--trainers", type=positive, default=4, metavar="T", help="(default: 4)")
-    parser.add_argument("--hosts", type=positive, default=2, metavar="H", help="of as many each (default: 2)")
-    parser.add_argument("--fast-gb", type=positive_number, default=0.0005, metavar="GB", help="(default: 0.0005)")
-    parser.add_argument("--batch-size", type=positive, default=2048, metavar="N", help="samples (default: 2048)")
-    parser.add_argument("--lookahead", type=positive, default=10, metavar="L", help="window (default: 10)")
-
-
-def _planner_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--batch-size", type=positive, default=16384, metavar="N", help="samples (default: 16384)")
-    parser.add_argument("--lookahead", type=positive, default=200, metavar="L", help="window (default: 200)")
-    parser.add_argument("--trainers", type=positive, default=2, metavar="T", help="(default: 2)")
-    parser.add_argument("--steps", type=positive, default=50, metavar="N", help="batches of a run (default: 50)")
-    parser.add_argument("--sharing", choices=SHARINGS, default=SHARINGS[0], help="cache.sharing (default: %(default)s)")
-    sweeps = ["batch", "lookahead", "rows", "threads", "bags", "trainers"]
-    parser.add_argument(
-        "--sweep", nargs="*", choices=sweeps, default=sweeps, metavar="NAME", help=f"{', '.join(sweeps)} (default: all)"
-    )
-
-
-def _oracle_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rows", type=positive, default=188_000_000, metavar="N", help="of tables (default: 188e6)")
-    parser.add_argument("--batch-size", type=positive, default=65536, metavar="N", help="samples (default: 65536)")
-    parser.add_argument("--lookahead", type=positive, default=40, metavar="L", help="window (default: 40)")
-    parser.add_argument("--samples", type=positive, default=3 << 20, metavar="N", help="in the shards (default: 3 Mi)")
-    parser.add_argument("--threads", type=positive, nargs="+", default=[1, 2], metavar="N", help="(default: 1 2)")
-    parser.add_argument(
-        "--run-samples", type=positive, default=100_000_000, metavar="N", help="of the run to start (default: 1e8)"
-    )
-
-
-def _quality_arguments(parser: argparse.ArgumentParser) -> None:
-    models = ["dlrm", "wide_deep", "deepfm", "dcn", "dcn_v2", "dlrm_dcnv2"]
-    contenders = ["bagpipe", "embedding_bag", "rechub"]
-    parser.add_argument(
-        "--shards", type=Path, metavar="DIR", help="prepared clicks with test rows (default: generated)"
-    )
-    parser.add_argument("--models", nargs="+", choices=models, default=models, metavar="NAME", help="(default: all)")
-    parser.add_argument(
-        "--contenders", nargs="+", choices=contenders, default=contenders, metavar="NAME", help=", ".join(contenders)
-    )
-    parser.add_argument("--seeds", type=positive, default=5, metavar="N", help="runs of each (default: 5, quick: 2)")
-    parser.add_argument(
-        "--settings", nargs="+", default=[], metavar="section.field=value", help="for all runs, such as a batch size"
-    )
-
-
-def _search_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--clicks", type=Path, metavar="FILE", help="Criteo's rows in time order (default: generated)")
-    parser.add_argument("--rows", type=count, default=0, metavar="N", help="training rows, the first ones; 0: all (0)")
-    parser.add_argument(
-        "--tries",
-        type=Path,
-        default=Path(__file__).parent / "searches" / "criteo_sample.toml",
-        metavar="FILE",
-        help="what is tried (default: %(default)s)",
-    )
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="these tries alone (default: all, quick: two)")
-    parser.add_argument("--seeds", type=positive, default=3, metavar="N", help="runs of each (default: 3, quick: 1)")
-
-
-def _ssd_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--path", type=Path, metavar="DIR", help="folder on the disk to measure (default: build/bench)")
-    parser.add_argument(
-        "--shares", nargs="+", type=positive, metavar="PERCENT", help="of the rows in memory (default: 25 50 100)"
-    )
-    parser.add_argument("--plain", action="store_true", help="once more without reading ahead")
-    parser.add_argument("--steps", type=positive, metavar="N", help="steps that count (default: 100, quick: 20)")
-    parser.add_argument("--width", type=positive, default=120, metavar="D", help="of the rows (default: 120)")
-    parser.add_argument(
-        "--shard-steps",
-        type=positive,
-        metavar="N",
-        help="size of the tables: they have the rows of so many batches, of which few are trained on (default: 1000, "
-        "quick: 200)",
-    )
-    parser.add_argument(
-        "--set", nargs="+", default=[], metavar="section.field=value", help="further settings, as for bagpipe train"
-    )
-
-
-def _reading_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--shards", type=Path, metavar="DIR", help="prepared clicks (default: generated)")
-    parser.add_argument("--batch-size", type=positive, default=65536, metavar="N", help="samples (default: 65536)")
-    parser.add_argument("--lanes", type=positive, default=16, metavar="K", help="data.lanes (default: 16)")
-    parser.add_argument(
-        "--trainers", nargs="+", type=positive, default=[1, 4, 16], metavar="T", help="(default: 1 4 16)"
-    )
-    parser.add_argument("--folder", type=Path, metavar="DIR", help="for generated clicks (default: a temporary one)")
-
-
-def _no_arguments(parser: argparse.ArgumentParser) -> None:
-    """The benchmark takes none of its own."""
+from benchmarks import arguments
 
 
 @dataclass(frozen=True)
@@ -289,7 +26,7 @@ class Benchmark:
 
     module: str
     summary: str
-    add_arguments: Callable[[argparse.ArgumentParser], None] = _no_arguments
+    add_arguments: Callable[[argparse.ArgumentParser], None] = arguments.add_none
     repeats: bool = True
     has_look: bool = True
 
@@ -298,97 +35,101 @@ BENCHMARKS = {
     "cache": Benchmark(
         "cache.benchmark",
         "row operations beside a plain copy of as many bytes: GB/s on the CPU and on a GPU",
-        _cache_arguments,
+        arguments.add_cache,
     ),
     "planner": Benchmark(
         "planner.benchmark",
         "samples/s and memory of the oracle's planner, native beside NumPy, up to a billion rows",
-        _planner_arguments,
+        arguments.add_planner,
     ),
     "oracle": Benchmark(
-        "oracle", "samples/s that the oracle reads and plans, by threads, and how soon it starts", _oracle_arguments
+        "oracle", "samples/s that the oracle reads and plans, by threads, and how soon it starts", arguments.add_oracle
     ),
     "dense": Benchmark("dense", "the dense half of a step: ms, GFLOP/s and page faults, beside plain torch"),
     "prepare": Benchmark(
-        "prepare.benchmark", "rows/s of `bagpipe prepare` beside those of the bare pyarrow parser", _prepare_arguments
+        "prepare.benchmark",
+        "rows/s of `bagpipe prepare` beside those of the bare pyarrow parser",
+        arguments.add_prepare,
     ),
     "reading": Benchmark(
         "reading",
         "bytes and ms of what a trainer and the oracle read of the shards, by the order of the samples",
-        _reading_arguments,
+        arguments.add_reading,
     ),
     "store": Benchmark(
         "store.benchmark",
         "rows/s that trainers get from servers and put to them, beside plain copies and messages",
-        _store_arguments,
+        arguments.add_store,
     ),
     "peers": Benchmark(
         "peers.benchmark",
         "whole training beside plain PyTorch and TorchRec: samples/s, memory, quality",
-        _peers_arguments,
+        arguments.add_peers,
     ),
     "quality": Benchmark(
         "quality",
         "AUC and log loss of each model after an epoch, beside plain PyTorch and torch-rechub",
-        _quality_arguments,
+        arguments.add_quality,
         repeats=False,
     ),
     "search": Benchmark(
         "search",
         "settings, by what they learn of the end of the training rows from the rows before it",
-        _search_arguments,
+        arguments.add_search,
         repeats=False,
     ),
     "checkpoint": Benchmark(
         "checkpoint.benchmark", "checkpoints: bytes, stand-still of training, GB/s beside plain HDF5"
     ),
-    "memory": Benchmark("memory", "peak memory of each role against its formula", _memory_arguments),
+    "memory": Benchmark("memory", "peak memory of each role against its formula", arguments.add_memory),
     "step": Benchmark(
         "step.benchmark",
         "whole training steps over several links, and where their time goes",
-        _step_arguments,
+        arguments.add_step,
     ),
     "gpu_steps": Benchmark(
         "gpu_steps.benchmark",
         "what a GPU does in a trainer's steps: ms of products, row operations and copies, and how long it is idle",
-        _gpu_steps_arguments,
+        arguments.add_gpu_steps,
         repeats=False,
     ),
     "waiting": Benchmark(
         "waiting",
         "what two trainers on one host wait for, and which threads take the cores, by what sums dense gradients",
-        _waiting_arguments,
+        arguments.add_waiting,
     ),
     "step_price": Benchmark(
         "step_price",
         "what a step takes beside its samples: ms and processor time by slice, and what is left of both at none",
-        _step_price_arguments,
+        arguments.add_step_price,
     ),
     "ssd": Benchmark(
         "ssd",
         "training with 25, 50 and 100 %% of the rows in memory and the rest on SSD, beside all in memory",
-        _ssd_arguments,
+        arguments.add_ssd,
     ),
     "volumes": Benchmark(
         "volumes",
         "rows that a trainer moves for a batch, replicated and with one home: counted in runs, beside their plans",
-        _volumes_arguments,
+        arguments.add_volumes,
         repeats=False,
     ),
     "host_sharing": Benchmark(
         "host_sharing",
         "rows between hosts of several trainers, as they are sent and with one for all trainers of a host",
-        _host_sharing_arguments,
+        arguments.add_host_sharing,
         repeats=False,
     ),
     "tiers": Benchmark(
         "tiers",
         "rows between trainers within hosts and between them, by where hot rows are held (FlexShard)",
-        _tiers_arguments,
+        arguments.add_tiers,
         repeats=False,
         has_look=False,
     ),
-    "simulate": Benchmark("simulate", "what `bagpipe simulate` predicts, beside measured steps", _simulate_arguments),
+    "simulate": Benchmark(
+        "simulate", "what `bagpipe simulate` predicts, beside measured steps", arguments.add_simulate
+    ),
 }
 """The benchmarks by name, in the order in which `all` runs them."""
 
@@ -404,8 +145,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         Exit code, as `bagpipe` has them.
     """
-    arguments = _parser().parse_args(argv)
-    return exit_code_of(lambda: _run(arguments), PROGRAM)
+    chosen = _parser().parse_args(argv)
+    return exit_code_of(lambda: _run(chosen), PROGRAM)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -429,19 +170,19 @@ def _parser() -> argparse.ArgumentParser:
     return program
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _run(chosen: argparse.Namespace) -> int:
     """Run the named benchmark, or all of them with their default arguments."""
-    if "runs" in arguments and arguments.runs is None:
-        arguments.runs = 2 if arguments.quick else 5
-    if arguments.save:
-        require_appendable(arguments.save)
-    names = list(BENCHMARKS) if arguments.benchmark == "all" else [arguments.benchmark]
+    if "runs" in chosen and chosen.runs is None:
+        chosen.runs = 2 if chosen.quick else 5
+    if chosen.save:
+        require_appendable(chosen.save)
+    names = list(BENCHMARKS) if chosen.benchmark == "all" else [chosen.benchmark]
     for name in names:
         own = argparse.ArgumentParser()
         BENCHMARKS[name].add_arguments(own)
         defaults = vars(own.parse_args([]))
         module = importlib.import_module(f"benchmarks.{BENCHMARKS[name].module}")
-        if arguments.benchmark == "all":
+        if chosen.benchmark == "all":
             print(f"== {name}", flush=True)
-        module.run(argparse.Namespace(**(defaults | vars(arguments)))).finish(arguments.save)
+        module.run(argparse.Namespace(**(defaults | vars(chosen)))).finish(chosen.save)
     return EXIT_OK
