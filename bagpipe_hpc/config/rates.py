@@ -62,8 +62,9 @@ class RateConfig:
     def factor(self, step: int) -> float:
         """The part of the full rate that a step has.
 
-        MLPerf's DLRM counts in the same way (`LRPolicyScheduler` of its reference), and torch's schedulers have these
-        factors after as many calls as the step's number.
+        MLPerf's DLRM counts in the same way (`LRPolicyScheduler` of its reference), but stays between warm-up and decay
+        at the factor of step W - 1, and at a rate of 1e-7 or more in the decay. torch's `CosineAnnealingLR` and
+        `PolynomialLR` have these factors after as many calls as the step's number, `StepLR` after one less.
 
         Args:
             step: number of the training step, from 1, counted from the first step of the training.

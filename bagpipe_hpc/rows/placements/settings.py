@@ -90,7 +90,7 @@ class RecShardSettings(PlannedSettings):
     """GB (10**9 bytes) of rows that may stay with the trainers: with each one, or with all of them together where rows
     have one home. Each server's tables get the same part of it."""
     fast_gb_s: float = 100.0
-    """GB a second that a server's rows are read with where they stay with the trainers."""
+    """GB a second that a server's rows are read with where they stay with the trainers; `slow_gb_s` or more."""
     slow_gb_s: float = 1.0
     """GB a second that they are read with from the server."""
     steps: int = 100
@@ -108,6 +108,9 @@ class RecShardSettings(PlannedSettings):
         for name in ("fast_gb_s", "slow_gb_s"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise SettingError(name, getattr(self, name), "use a number of GB a second above 0")
+        if self.fast_gb_s < self.slow_gb_s:
+            cure = f"use {self.slow_gb_s} (slow_gb_s) or more: no row would be worth its place in slower memory"
+            raise SettingError("fast_gb_s", self.fast_gb_s, cure)
         if self.steps < 1 or 100 % self.steps:
             raise SettingError("steps", self.steps, "use a divisor of 100, such as 4, 20 or 100")
         if self.weigh not in WEIGHTS:

@@ -1,8 +1,8 @@
 """How large a share of an epoch's cold and hot samples takes its turn, by the test loss: FAE's schedule R. Pure.
 
 The share is halved when the test loss has risen behind a turn's hot batches, and doubled when it fell four times in a
-row (Adnan et al., PVLDB 15(1), section 5). A turn ends at an evaluation within the epoch, so evaluations are where they
-are for any share.
+row (the Shuffle Scheduler of Adnan et al., PVLDB 15(1)). A turn ends at an evaluation within the epoch, so evaluations
+are where they are for any share.
 """
 
 from collections.abc import Iterable, Iterator

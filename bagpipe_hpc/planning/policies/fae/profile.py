@@ -1,7 +1,8 @@
 """Finds the hot rows of training rows, and the samples that look up nothing else.
 
 The rows with the most look-ups in a uniform sample of the training samples are hot, those of all tables together, as
-in FAE (Adnan et al., PVLDB 15(1), section 4). A second pass tells for each training sample whether all its rows are.
+in the released code of FAE (Adnan et al., PVLDB 15(1)); the paper searches for a threshold of look-ups. A second pass
+tells for each training sample whether all its rows are hot.
 
 Legend: `R` rows of all tables, `n` training samples.
 """

@@ -1,10 +1,12 @@
 """One trainer's cache of HET, as it is known from the batches alone: clocks, and updates that are not added yet.
 
-A row that is held has a *line*, with these numbers (HET, section 3.2):
+A row that is held has a *line*, with these numbers, as in HET's released cache:
 
     clock    updates of the row, by whomever, that its value is known to hold: those at the server when it was pulled,
              and this trainer's own that were added since
     unsent   updates of this trainer that are not added yet
+
+An update is what a batch does to a row, however often it looks the row up; the released cache counts each look-up.
 
 Legend: `U` rows of this trainer's slice, each once.
 """

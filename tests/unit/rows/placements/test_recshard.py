@@ -184,6 +184,7 @@ def test_scipy_is_wanted_for_the_exact_search_alone(monkeypatch: pytest.MonkeyPa
         ({"fast_gb": -1.0}, "fast_gb"),
         ({"fast_gb_s": 0.0}, "fast_gb_s"),
         ({"slow_gb_s": float("inf")}, "slow_gb_s"),
+        ({"fast_gb_s": 0.5}, r"fast_gb_s = 0.5: use 1.0 \(slow_gb_s\) or more"),
         ({"steps": 3}, "steps = 3: use a divisor of 100"),
         ({"weigh": "luck"}, "weigh = 'luck': use one of"),
         ({"time_limit_s": -1.0}, "time_limit_s"),
