@@ -149,7 +149,7 @@ def deal_greedily(
         servers: number of servers S.
         limit_bytes: most that a server may hold.
         choose: takes the servers with room and the cost of every server, and gives one of them; by default the
-            cheapest.
+            cheapest, of several the one that holds least.
 
     Raises:
         SettingError: no server has room for a table.
@@ -165,7 +165,10 @@ def deal_greedily(
                 f"no server has room for table {table.name} of {table.bytes / 1e9:.6g} GB, once dearer tables are "
                 "placed; use more servers, allow more, or use greedy_size, which fills servers best",
             )
-        chosen = choose(having_room, loads) if choose else min(having_room, key=loads.__getitem__)
+        if choose:
+            chosen = choose(having_room, loads)
+        else:
+            chosen = min(having_room, key=lambda server: (loads[server], held[server]))
         holders[number] = chosen
         held[chosen] += table.bytes
         loads[chosen] += costs[number]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from bagpipe_hpc.config.doors import SettingError
 
 EVICTIONS = ("lru", "lfu", "lfu_pinned")
+_PIN_AFTER = 10
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class HetSettings:
     eviction: str = "lru"
     """Which rows leave a cache that is full: `lru`, those used longest ago; `lfu`, those used in the fewest batches
     since they came; `lfu_pinned`, the same, but rows used in `pin_after` batches stay."""
-    pin_after: int = 10
+    pin_after: int = _PIN_AFTER
     """Of `lfu_pinned`: batches that a row is used in before it stays."""
 
     def __post_init__(self) -> None:
@@ -28,3 +29,8 @@ class HetSettings:
             raise SettingError("eviction", self.eviction, f"use one of {', '.join(EVICTIONS)}")
         if self.pin_after < 2:
             raise SettingError("pin_after", self.pin_after, "use 2 or more batches: all rows would stay")
+        if self.pin_after != _PIN_AFTER and self.eviction != "lfu_pinned":
+            cure = (
+                f"has no effect with eviction = {self.eviction!r}: leave it out, or set policy.eviction to lfu_pinned"
+            )
+            raise SettingError("pin_after", self.pin_after, cure)

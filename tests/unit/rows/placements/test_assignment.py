@@ -63,6 +63,11 @@ def test_the_dearest_server_is_within_a_third_of_the_best(found: list[tuple[int,
     assert max(loads_of(costs, holders, servers)) <= best * (4 / 3 - 1 / (3 * servers)) + 1e-9
 
 
+def test_of_several_cheapest_servers_the_one_that_holds_least_gets_a_table() -> None:
+    """So tables that all cost the same are spread by size, as AutoShard's baselines do it."""
+    assert deal_greedily(whole([8, 5, 4, 3, 2, 1]), [1.0] * 6, 2, float("inf")) == [0, 1, 1, 0, 1, 0]
+
+
 @given(costs_of_tables, st.integers(1, 3), st.integers(1, 30))
 def test_no_server_holds_more_than_it_may(found: list[tuple[int, int]], servers: int, limit: int) -> None:
     """Where no way to deal the tables has room, and perhaps where few have, they are refused."""
@@ -106,7 +111,7 @@ def holders_of(config: TablesConfig, servers: int) -> dict[str, int]:
 
 
 def test_each_placement_balances_what_it_is_named_after(tmp_path: Path) -> None:
-    """Dealt by hand: the dearest table first, each to the cheaper of two servers."""
+    """Dealt by hand: the dearest table first, each to the cheaper of two servers, or to the one that holds less."""
     tables = {
         name: (rows, group.width, row_bytes)
         for group, row_bytes in GROUPS
@@ -120,11 +125,13 @@ def test_each_placement_balances_what_it_is_named_after(tmp_path: Path) -> None:
         "greedy_size_lookup": {name: width * look_ups[name] * log10(rows) for name, (rows, width, _) in tables.items()},
     }
     for placement, of_tables in costs.items():
-        loads, expected = [0.0, 0.0], {}
+        loads, held, expected = [0.0, 0.0], [0, 0], {}
         sizes = {name: rows * row_bytes for name, (rows, _, row_bytes) in tables.items()}
         for name in sorted(tables, key=lambda name: (-of_tables[name], -sizes[name])):
-            expected[name] = loads.index(min(loads))
-            loads[expected[name]] += of_tables[name]
+            chosen = min((0, 1), key=lambda server, loads=loads, held=held: (loads[server], held[server]))
+            expected[name] = chosen
+            loads[chosen] += of_tables[name]
+            held[chosen] += sizes[name]
         config = config_of(placement, tmp_path)
         assert holders_of(config, 2) == expected, placement
         groups = [replace(group, row_bytes=row_bytes) for group, row_bytes in GROUPS]

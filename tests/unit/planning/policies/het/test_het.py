@@ -58,7 +58,8 @@ def traces(draw: st.DrawFn) -> tuple[list[Bags], HetPolicy]:
     of_slice = 2 * 2 * -(-samples // trainers)
     run = facts(trainers, samples, draw(st.sampled_from([0, of_slice, of_slice + 6, 3 * of_slice])))
     bound, eviction = draw(st.sampled_from([0, 1, 2, 5])), draw(st.sampled_from(EVICTIONS))
-    return batches, policy(run, staleness=bound, eviction=eviction, pin_after=draw(st.integers(2, 4)))
+    pin_after = {"pin_after": draw(st.integers(2, 4))} if eviction == "lfu_pinned" else {}
+    return batches, policy(run, staleness=bound, eviction=eviction, **pin_after)
 
 
 def slices_of(batch: Bags, trainers: int) -> list[list[int]]:
@@ -200,6 +201,7 @@ def test_rows_of_other_tables_are_refused() -> None:
         ("staleness", -1, "use 0 or more updates"),
         ("eviction", "fifo", "use one of lru, lfu"),
         ("pin_after", 1, "use 2"),
+        ("pin_after", 3, "has no effect with eviction = 'lru': leave it out, or set policy.eviction to lfu_pinned"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(setting: str, value: object, cure: str) -> None:
