@@ -88,7 +88,7 @@ class TablesConfig:
 
     placement: str = "round_robin"
     """Which server holds which rows: `round_robin` deals single rows, `contiguous` cuts all rows into equal ranges,
-    `by_table` gives whole tables to servers, largest first; further ones for whole tables are in docs/policies.md;
+    `by_table` gives whole tables to servers, largest first; further ones for whole tables are in docs/placements.md;
     `package.module:Class` is one of your own (docs/extending.md). Results do not depend on it."""
     settings: Any = field(default=None, metadata={DOOR: PLACEMENTS})
     """The placement's own settings."""

@@ -1,1 +1,1 @@
-"""Placements of whole tables on servers (docs/policies.md)."""
+"""Placements of whole tables on servers (docs/placements.md)."""

@@ -1,4 +1,4 @@
-"""`bagpipe compare-policies`: every policy under every condition, in one table (docs/policies.md)."""
+"""`bagpipe compare-policies`: every policy under every condition, in one table (docs/policy-comparison.md)."""
 
 import argparse
 import logging
