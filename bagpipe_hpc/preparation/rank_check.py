@@ -13,6 +13,7 @@ from bagpipe_hpc.cluster.core_share import require_cores
 from bagpipe_hpc.cluster.role_layout import Role
 from bagpipe_hpc.cluster.row_routes import RowRoutes
 from bagpipe_hpc.cluster.server_memory import Need
+from bagpipe_hpc.config.doors import POLICIES, SettingError
 from bagpipe_hpc.config.file import doors, own_keys, to_document
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CapacityError, ConfigError
@@ -170,6 +171,27 @@ def check_placement(run: Run, marks: list[int], comms: Communicators) -> None:
     """
     for group, partition, mark in zip(run.groups, run.partitions(comms.layout.servers), marks, strict=True):
         require_same_partition(partition, run.config.tables, group.tables.tables, mark)
+
+
+def order_mark(run: Run) -> int:
+    """By what ranks see whether all of them order the samples in the same way."""
+    first = next((segment for segment in run.schedule if segment.is_training), None)
+    return 0 if first is None else run.sample_orders.mark(first)
+
+
+def check_order(run: Run, mark: int, comms: Communicators) -> None:
+    """See that a trainer reads samples in the order of the oracle, which has found `mark`.
+
+    Raises:
+        SettingError: its policy gives it another one: it would train with the rows of other samples.
+    """
+    if comms.role is Role.TRAINER and order_mark(run) != mark:
+        raise SettingError(
+            POLICIES.key,
+            run.config.policy.name,
+            "its order() gives different ranks different orders; let it depend on nothing but its arguments: on no "
+            "hash of a text, no set, and no random number that is not seeded",
+        )
 
 
 def check_start(run: Run, comms: Communicators) -> None:
