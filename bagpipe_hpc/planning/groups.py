@@ -7,6 +7,7 @@ apart from those of the others, and a plan of the whole is theirs side by side.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from bagpipe_hpc.config.doors import POLICIES
 from bagpipe_hpc.errors import DataError, PlanError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
@@ -15,7 +16,7 @@ from bagpipe_hpc.plan.group_look_ups import GroupLookUps
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.plan.slices import Slicing
 from bagpipe_hpc.planning.planner import DraftingPlanner, Planner, PlannerSize, writing_threads_of
-from bagpipe_hpc.planning.policy import Policy
+from bagpipe_hpc.planning.policy import Policy, name_of
 from bagpipe_hpc.planning.slots import UNLIMITED, CacheSlots
 from bagpipe_hpc.planning.window import Window
 
@@ -187,9 +188,16 @@ class RunPolicy:
         Args:
             window: as for `Policy.planner`.
             slots: of each group's cache; without a limit if not given.
+
+        Raises:
+            BagpipeError: the policy makes none.
         """
         limits = slots or [CacheSlots(UNLIMITED, UNLIMITED)] * len(self.parts)
-        planners = [part.planner(window, own.shared, own.private) for part, own in zip(self.parts, limits, strict=True)]
+        with POLICIES.blaming(name := name_of(self._whole), "planner fails"):
+            parts = zip(self.parts, limits, strict=True)
+            planners = [part.planner(window, own.shared, own.private) for part, own in parts]
+        if missing := [planner for planner in planners if not hasattr(planner, "start_segment")]:
+            raise PlanError(f"{name}: planner gives {missing[0]!r}: return a Planner, such as a RulePlanner")
         return planners[0] if len(planners) == 1 else GroupedPlanner(planners, self._look_ups)
 
     def require_sound_additions(self, plan: BatchPlan) -> None:

@@ -205,7 +205,7 @@ class Policy(ABC):
 
         What it returns raises `PlanError` for a batch of which not every sample is given to exactly one trainer.
         """
-        name = f"{type(self).__module__}:{type(self).__qualname__}"
+        name = name_of(self)
         trainers = self.facts.trainers
         with POLICIES.blaming(name, "assignment fails"):
             assign = self.assignment()
@@ -288,6 +288,11 @@ class Policy(ABC):
             most_batches: of a segment; a window never holds more.
         """
         return state_bytes(self.facts.total_rows, verify=self.facts.verify)
+
+
+def name_of(policy: Policy) -> str:
+    """The class of a policy, as `policy.name` has one of a user's own."""
+    return f"{type(policy).__module__}:{type(policy).__qualname__}"
 
 
 def with_spare(slots: int) -> int:
