@@ -4,6 +4,7 @@ Legend: `B` samples, `N` dense features, `K` labels.
 """
 
 import re
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -25,13 +26,16 @@ _SAME = {"float32": 1e-5, "bfloat16": 5e-2}
 """The same of a model that is made twice, whose numbers may lie at other addresses."""
 
 
-def try_model(config: ModelConfig, facts: ModelFacts, device: torch.device) -> None:
+def try_model(config: ModelConfig, facts: ModelFacts, device: torch.device) -> list[float]:
     """Make a model as a run will, and pass a few samples forward and backward through it.
 
     Args:
         config: names the model.
         facts: sizes of its inputs.
         device: where a run will compute.
+
+    Returns:
+        The logits of these samples, which are the same on every trainer, up to rounding.
 
     Raises:
         ConfigError: it fails, its logits are not what they must be, or it is not the same each time.
@@ -44,6 +48,25 @@ def try_model(config: ModelConfig, facts: ModelFacts, device: torch.device) -> N
     logits = _Trial(config, model.to(device), facts, device).run()
     if not _are_close(_Trial(config, again.to(device), facts, device).logits(), logits, _SAME[config.precision]):
         raise _refused(config.name, f"its logits are others each time it is made{_OF_TRAINERS}")
+    found: list[float] = logits.flatten().tolist()
+    return found
+
+
+def require_same_logits(config: ModelConfig, of_trainers: Sequence[Sequence[float]]) -> None:
+    """See that the trainers' models give the same logits, where weights and saved buffers do not tell: of constants.
+
+    Args:
+        config: names the model.
+        of_trainers: what `try_model` gave on each.
+
+    Raises:
+        ConfigError: one gives others.
+    """
+    first = torch.tensor(of_trainers[0])
+    for trainer, logits in enumerate(of_trainers):
+        if not _are_close(torch.tensor(logits), first, _CLOSE[config.precision]):
+            what = f"its logits on trainer {trainer} are others than on trainer 0 ({logits[0]:.6g}, {first[0]:.6g})"
+            raise _refused(config.name, f"{what}; let what it reads, and its code, be the same on all hosts")
 
 
 def _require_weights(config: ModelConfig, model: nn.Module, again: nn.Module) -> None:

@@ -22,6 +22,7 @@ from bagpipe_hpc.kernels.grid_hops import grid_hops
 from bagpipe_hpc.kernels.row_copies import row_copies
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.rows.window import require_addressable
+from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.preparation.resume import verify_share
 from bagpipe_hpc.rows.disk.block_file import disk_unit
@@ -194,11 +195,14 @@ def check_order(run: Run, mark: int, comms: Communicators) -> None:
         )
 
 
-def check_start(run: Run, comms: Communicators) -> None:
+def check_start(run: Run, comms: Communicators) -> list[float] | None:
     """What can be known with the memory that was found.
 
     Trainers try the model. Of the checkpoint that the run begins with, servers read a share each, trainers the dense
     half.
+
+    Returns:
+        What `check_same_models` compares; None but on trainers.
 
     Raises:
         CheckpointError: it is damaged, or does not fit.
@@ -210,8 +214,25 @@ def check_start(run: Run, comms: Communicators) -> None:
         from bagpipe_hpc.preparation.compute_check import check_model  # noqa: PLC0415 - torch, on trainers only
         from bagpipe_hpc.run.dense_start import check_dense  # noqa: PLC0415 - as above
 
-        check_model(run, comms.gpu_number)
+        logits = check_model(run, comms.gpu_number)
         check_dense(run)
+        return logits
+    return None
+
+
+def check_same_models(run: Run, own: list[float] | None, comms: Communicators) -> None:
+    """See that all trainers compute with the same model, as far as a few samples tell. Collective over: the trainers.
+
+    Raises:
+        ConfigError: on each, if one does not.
+    """
+    if own is None or comms.layout.trainers == 1:
+        return
+    from bagpipe_hpc.models.trial import require_same_logits  # noqa: PLC0415 - torch, on trainers only
+
+    with TimeLimit("the other trainers to say what their models give", run.config.train.timeout_s):
+        of_trainers = comms.trainers.allgather(own)
+    require_same_logits(run.config.model, of_trainers)
 
 
 def memory_need(run: Run, need: CacheNeed | None, comms: Communicators) -> Need:

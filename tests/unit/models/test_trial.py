@@ -14,7 +14,7 @@ from bagpipe_hpc.models import dropout
 from bagpipe_hpc.models.build import build_model
 from bagpipe_hpc.models.embeddings import Embeddings
 from bagpipe_hpc.models.facts import ModelFacts
-from bagpipe_hpc.models.trial import try_model
+from bagpipe_hpc.models.trial import require_same_logits, try_model
 
 FACTS = ModelFacts.one_hot(dense_features=3, sparse_features=2, embedding_dim=4, seed=1)
 CPU = torch.device("cpu")
@@ -137,6 +137,14 @@ class FunctionalDropout(Plain):
 
     def forward(self, dense: Tensor, embeddings: Embeddings) -> Tensor:
         return nn.functional.dropout(super().forward(dense, embeddings), 1e-6, self.training)
+
+
+class Constant(Plain):
+    shift = 0.0
+
+    def forward(self, dense: Tensor, embeddings: Embeddings) -> Tensor:
+        logits: Tensor = super().forward(dense, embeddings)
+        return logits + self.shift
 
 
 class Lazy(Plain):
@@ -303,6 +311,17 @@ def test_a_model_passes_and_leaves_torchs_generator_alone(config: ModelConfig) -
 def test_what_is_wrong_is_named(kind: type, message: str) -> None:
     with pytest.raises(ConfigError, match=rf"^model\.name = '{__name__}:{kind.__name__}': .*{message}"):
         try_model(named(kind), FACTS, CPU)
+
+
+def test_trainers_whose_models_differ_in_constants_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a file that each host has of its own. What differs by rounding passes."""
+    config = named(Constant)
+    here = try_model(config, FACTS, CPU)
+    require_same_logits(config, [here, [logit * 1.0001 for logit in here], here])
+    monkeypatch.setattr(Constant, "shift", 1.0)
+    there = try_model(config, FACTS, CPU)
+    with pytest.raises(ConfigError, match=r"Constant': its logits on trainer 2 are others than on trainer 0 \("):
+        require_same_logits(config, [here, here, there])
 
 
 def test_first_weights_depend_on_the_seed_alone() -> None:
