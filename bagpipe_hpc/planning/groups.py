@@ -155,7 +155,8 @@ class RunPolicy:
         Raises:
             PlanError: what the policy gives is none.
         """
-        found = self._whole.window(wanted)
+        with POLICIES.blaming(name_of(self._whole), "window fails"):
+            found = self._whole.window(wanted)
         if not isinstance(found, Window):
             name = type(self._whole).__name__
             raise PlanError(f"{name}.window gives {found!r}: return a Window(lookahead, group), such as the one wanted")
@@ -163,11 +164,13 @@ class RunPolicy:
 
     def least_bytes(self, window: Window, most_batches: int) -> int:
         """Memory that the planners of all groups take for sure; arguments as for `Policy.least_bytes`."""
-        return sum(part.least_bytes(window, most_batches) for part in self.parts)
+        with POLICIES.blaming(name_of(self._whole), "least_bytes fails"):
+            return sum(part.least_bytes(window, most_batches) for part in self.parts)
 
     def expected_slots(self, beginning: Sequence[CacheSlots]) -> tuple[CacheSlots, ...]:
         """As `Policy.expected_slots`, of each group's cache."""
-        return tuple(part.expected_slots(slots) for part, slots in zip(self.parts, beginning, strict=True))
+        with POLICIES.blaming(name_of(self._whole), "expected_slots fails"):
+            return tuple(part.expected_slots(slots) for part, slots in zip(self.parts, beginning, strict=True))
 
     def start_slicing(self) -> Slicing:
         """As `Policy.start_slicing`."""
