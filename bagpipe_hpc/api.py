@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
+from inspect import iscoroutinefunction, isgeneratorfunction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,13 +22,18 @@ def train(loop: "Loop", config: str | os.PathLike[str], overrides: Sequence[str]
     updates, evaluations and checkpoints, is as in `bagpipe train`. The other ranks return when the run is over.
 
     Args:
-        loop: trains.
+        loop: trains. A process trains once: MPI does not start again.
         config: TOML file of the run. A model of the calling program is `model.name = "__main__:ItsClass"`.
         overrides: `section.field=value`, such as those of the command line.
 
     Returns:
         The exit code of this rank, for `sys.exit`: 0, or 2 where the run was refused, which is said on stderr. Where a
         rank fails, the call does not return: the job is aborted.
+
+    Raises:
+        TypeError: `loop` is no function that trains: what calling it gave, or one with `yield`, which does nothing.
     """
+    if not callable(loop) or isgeneratorfunction(loop) or iscoroutinefunction(loop):
+        raise TypeError(f"bagpipe_hpc.train: loop = {loop!r}: give it a plain function, uncalled and without yield")
     program = Path(sys.argv[0]).name or "bagpipe"
     return exit_code_of(lambda: train_from_file(Path(config), overrides, loop), program, lambda: GO_ON)

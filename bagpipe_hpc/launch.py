@@ -19,12 +19,15 @@ from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.preparation.agreement import NothingLeftError, RefusalError, agree, agree_on_memory, from_oracle
 from bagpipe_hpc.preparation.prepare import require_weights_alone
 from bagpipe_hpc.preparation.rank_check import (
+    check_order,
     check_placement,
     check_run,
+    check_same_models,
     check_settings,
     check_start,
     facts_of_entries,
     memory_need,
+    order_mark,
     placement_marks,
     require_same_entries,
 )
@@ -239,7 +242,10 @@ def _prepare(purpose: Purpose, comms: Communicators, held: ExitStack) -> tuple[R
     agree_on_memory(comms, agree(comms, lambda: check_run(run, comms), timeout_s), timeout_s)
     marks = from_oracle(comms, lambda: placement_marks(run, comms), timeout_s)
     agree(comms, lambda: check_placement(run, marks, comms), timeout_s)
-    agree(comms, lambda: check_start(run, comms), run.fill_timeout_s(comms.layout.servers))
+    mark = from_oracle(comms, lambda: order_mark(run), timeout_s)
+    agree(comms, lambda: check_order(run, mark, comms), timeout_s)
+    logits = agree(comms, lambda: check_start(run, comms), run.fill_timeout_s(comms.layout.servers))
+    agree(comms, lambda: check_same_models(run, logits, comms), timeout_s)
     need = settle_reserved(run, from_oracle(comms, lambda: find_need(run, comms.layout.trainers), timeout_s), comms)
     agree_on_memory(comms, agree(comms, lambda: memory_need(run, need, comms), timeout_s), timeout_s)
     from_oracle(comms, start, timeout_s)

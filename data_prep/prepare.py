@@ -19,6 +19,7 @@ from bagpipe_hpc.storage.shards.check import verify_shards
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, save_manifest
 from data_prep.backend import Backend, choose_backend
 from data_prep.fit_stage import fit_rows, refined_rows
+from data_prep.formats.checked_rows import checked_parser, parses_itself
 from data_prep.formats.load import load_format
 from data_prep.formats.source_format import ColumnInput, SourceFormat, TextInput
 from data_prep.input_files import find_sources, order_note
@@ -147,7 +148,11 @@ class _Method:
     def open_input(self, source: Path) -> TextInput | ColumnInput:
         """How a file is read."""
         of_kind = self.source_format.open_input if self.settings.labelled else self.source_format.open_unlabelled
-        return of_kind(source, self.native)
+        how = of_kind(source, self.native)
+        if not parses_itself(self.source_format):
+            return how
+        name, schema = self.settings.source_format, self.source_format.schema
+        return replace(how, parse=checked_parser(how.parse, name, schema, source))
 
     def state(self, sources: Sequence[Path]) -> PreparationState:
         """What a preparation of these files is."""

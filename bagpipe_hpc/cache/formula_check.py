@@ -9,6 +9,7 @@ from torch import Tensor
 from bagpipe_hpc.config.doors import ROW_OPTIMIZERS, SettingError
 from bagpipe_hpc.config.rates import RowsRateConfig
 from bagpipe_hpc.config.schema import OptimizerConfig
+from bagpipe_hpc.errors import BagpipeError
 from bagpipe_hpc.kernels.row_operations import RowOperations
 from bagpipe_hpc.kernels.update_kernels import UPDATE_KERNELS
 from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
@@ -54,6 +55,8 @@ def check_formula(
         together = _after_steps(optimizer, weights, gradients)
         if torch.equal(together[:, :width], weights):
             raise _FormulaError("leaves the weights as they were: change them in place, weights.sub_(...)")
+        if not together.isfinite().all():
+            raise _FormulaError("gives numbers that are not finite for weights and gradients of normal size")
         if rates is not None and rates.varies:
             slow = build_row_optimizer(config, RowsRateConfig(warmup_steps=10 * _STEPS))
             _require_rate_followed(optimizer, slow, together[:, :width], _after_steps(slow, weights, gradients))
@@ -70,7 +73,9 @@ def check_formula(
             _require_kernel_agrees(optimizer, operations, weights, gradients, together)
     except _FormulaError as error:
         raise SettingError(ROW_OPTIMIZERS.key, config.rows, f"its update {error}") from None
-    except (ArithmeticError, AttributeError, LookupError, NameError, RuntimeError, TypeError, ValueError) as error:
+    except BagpipeError:
+        raise
+    except Exception as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{frame.filename}, line {frame.lineno}"
         cure = f"its update fails on {rows} rows of width {width} ({where}: {type(error).__name__}: {error})"

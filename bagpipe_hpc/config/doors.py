@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.errors import BagpipeError, ConfigError
 
 
 class SettingError(ConfigError):
@@ -39,12 +39,6 @@ class SettingError(ConfigError):
 class EntryError(SettingError):
     """What a door names cannot be had here; on another host it may be another matter."""
 
-
-ENTRY_ERRORS = (
-    *(ArithmeticError, AssertionError, AttributeError, BufferError, ImportError, LookupError, MemoryError, NameError),
-    *(OSError, RuntimeError, SyntaxError, TypeError, ValueError),
-)
-"""What the code of an entry may raise, which is anybody's."""
 
 DOOR = "door"
 """Key of a field's metadata: the door whose entry's own settings the field holds."""
@@ -126,11 +120,13 @@ class Door:
             library: folder of a package that the entry calls; of its lines none is blamed.
 
         Raises:
-            EntryError: for any of `ENTRY_ERRORS`.
+            EntryError: whatever it raises; an error that users may cause passes.
         """
         try:
             yield
-        except ENTRY_ERRORS as error:
+        except BagpipeError:
+            raise
+        except Exception as error:
             raise EntryError(self.key, name, f"{what}: {_told(error, library)}") from error
 
     def _load(self, name: str, path: str) -> type[Any]:
@@ -156,13 +152,21 @@ class Door:
         except SystemExit as error:
             raise EntryError(self.key, name, f"importing {module_name} ends the program ({error})") from error
         if found is None:
-            raise EntryError(self.key, name, f"{module_name} has no {attribute}; use {self._choices()}")
+            where = _place_of(module_name)
+            raise EntryError(self.key, name, f"{module_name}{where} has no {attribute}; use {self._choices()}")
         if not isinstance(found, type):
-            raise EntryError(self.key, name, f"{attribute} of {module_name} is no class; use {self._choices()}")
+            where = _place_of(module_name)
+            raise EntryError(self.key, name, f"{attribute} of {module_name}{where} is no class; use {self._choices()}")
         return found
 
     def _choices(self) -> str:
         return f"one of {', '.join(self.entries)}, or package.module:Class"
+
+
+def _place_of(module_name: str) -> str:
+    """Where a module was found, in brackets: one of another name's package may hide the one that is meant."""
+    file = getattr(sys.modules[module_name], "__file__", None)
+    return f" ({file})" if file else ""
 
 
 def _told(error: BaseException, library: str) -> str:

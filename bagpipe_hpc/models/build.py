@@ -36,6 +36,10 @@ def build_model(config: ModelConfig, facts: ModelFacts, kernels: ModelKernels | 
         model: object = kind(facts, config.settings)
     if not isinstance(model, nn.Module):
         raise ConfigError(f"model.name = {config.name!r}: must be an nn.Module; it is {type(model).__name__}")
+    for name, weight in model.named_parameters():
+        if nn.parameter.is_lazy(weight):
+            what = f"its parameter {name} has no size yet; give its layer the sizes, such as facts.dense_features"
+            raise ConfigError(f"model.name = {config.name!r}: {what}")
     for name in chosen_names(config.frozen, [name for name, _ in model.named_parameters()], "model.frozen"):
         model.get_parameter(name).requires_grad_(False)
     if isinstance(model, TakesKernels):

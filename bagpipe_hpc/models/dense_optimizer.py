@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from bagpipe_hpc.config.doors import ENTRY_ERRORS, Door, Entry, SettingError
+from bagpipe_hpc.config.doors import Door, Entry, SettingError
 from bagpipe_hpc.config.schema import OptimizerConfig
-from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.errors import BagpipeError, ConfigError
 
 _UNSUITABLE = {"Optimizer", "LBFGS", "SparseAdam"}
 """The base class; one that evaluates the loss itself, several times a step; one for sparse gradients."""
@@ -77,7 +77,9 @@ def blaming_optimizer(config: OptimizerConfig) -> Iterator[None]:
     """
     try:
         yield
-    except ENTRY_ERRORS as error:
+    except BagpipeError:
+        raise
+    except Exception as error:
         kind = "" if config.dense in known_optimizers() else f"{type(error).__name__}: "
         raise refused_optimizer(config, f"says: {kind}{error}") from error
 

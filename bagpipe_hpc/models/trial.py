@@ -3,6 +3,9 @@
 Legend: `B` samples, `N` dense features, `K` labels.
 """
 
+import re
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -23,13 +26,16 @@ _SAME = {"float32": 1e-5, "bfloat16": 5e-2}
 """The same of a model that is made twice, whose numbers may lie at other addresses."""
 
 
-def try_model(config: ModelConfig, facts: ModelFacts, device: torch.device) -> None:
+def try_model(config: ModelConfig, facts: ModelFacts, device: torch.device) -> list[float]:
     """Make a model as a run will, and pass a few samples forward and backward through it.
 
     Args:
         config: names the model.
         facts: sizes of its inputs.
         device: where a run will compute.
+
+    Returns:
+        The logits of these samples, which are the same on every trainer, up to rounding.
 
     Raises:
         ConfigError: it fails, its logits are not what they must be, or it is not the same each time.
@@ -42,6 +48,25 @@ def try_model(config: ModelConfig, facts: ModelFacts, device: torch.device) -> N
     logits = _Trial(config, model.to(device), facts, device).run()
     if not _are_close(_Trial(config, again.to(device), facts, device).logits(), logits, _SAME[config.precision]):
         raise _refused(config.name, f"its logits are others each time it is made{_OF_TRAINERS}")
+    found: list[float] = logits.flatten().tolist()
+    return found
+
+
+def require_same_logits(config: ModelConfig, of_trainers: Sequence[Sequence[float]]) -> None:
+    """See that the trainers' models give the same logits, where weights and saved buffers do not tell: of constants.
+
+    Args:
+        config: names the model.
+        of_trainers: what `try_model` gave on each.
+
+    Raises:
+        ConfigError: one gives others.
+    """
+    first = torch.tensor(of_trainers[0])
+    for trainer, logits in enumerate(of_trainers):
+        if not _are_close(torch.tensor(logits), first, _CLOSE[config.precision]):
+            what = f"its logits on trainer {trainer} are others than on trainer 0 ({logits[0]:.6g}, {first[0]:.6g})"
+            raise _refused(config.name, f"{what}; let what it reads, and its code, be the same on all hosts")
 
 
 def _require_weights(config: ModelConfig, model: nn.Module, again: nn.Module) -> None:
@@ -79,6 +104,22 @@ _OF_TRAINERS = (
     ", so trainers would differ; draw what it begins with from torch's generator, or from one seeded with facts.seed"
 )
 
+_NOTHING_RANDOM = (
+    "leave out what is random, and take bagpipe_hpc.models.dropout.Dropout for dropout: its masks follow the seed"
+)
+_SQUASHES = {"Sigmoid": "sigmoid", "Softmax": "softmax"}
+"""Functions that make chances of logits, as nodes of a graph begin."""
+_KEEPS_NUMBERS = re.compile("(Alias|Clamp|Clone|Reshape|Select|Slice|Squeeze|ToCopy|Unbind|UnsafeView|View)Backward")
+"""Nodes behind which the numbers are still those of one function: of other shapes, rounded, or clamped."""
+
+
+def _squashed_by(logits: Tensor) -> str | None:
+    """The name of the function that makes chances of logits, where it comes last; None if none does."""
+    node = logits.grad_fn
+    while node is not None and _KEEPS_NUMBERS.match(node.name()):
+        node = node.next_functions[0][0]
+    return None if node is None else _SQUASHES.get(node.name().partition("Backward")[0])
+
 
 def _are_close(found: Tensor, expected: Tensor, share: float) -> bool:
     """Whether logits differ by no more than a share of the largest."""
@@ -105,15 +146,26 @@ class _Trial:
     def run(self) -> Tensor:
         """The same logits; raises ConfigError if something is not as it must be."""
         before = {name: value.clone() for name, value in self._model.state_dict().items()}
+        dense = self._dense.clone()
+        drawn_before = self._generator_states()
         logits = self._forward(_SAMPLES)
+        if added := [name for name in self._model.state_dict() if name not in before]:
+            self._refuse(f"a forward pass adds {added[0]}, which no optimizer knows; make all layers in __init__")
+        if not all(map(torch.equal, self._generator_states(), drawn_before)):
+            self._refuse(f"a forward pass draws from torch's generator; {_NOTHING_RANDOM}")
+        if (last := _squashed_by(logits)) is not None:
+            self._refuse(
+                f"it returns what a {last} gives, and that is no logit; leave the {last} out, since the loss and "
+                "evaluations apply one (a loop of one's own, too, where it needs chances)"
+            )
         self._backward(logits)
         logits = logits.detach()
         if not logits.isfinite().all():
             self._refuse("its logits are not finite for dense features from 0 to 1 and rows of small numbers")
         if not torch.equal(self.logits(), logits):
+            changed = "" if torch.equal(self._dense, dense) else ", and forward changes dense: let it work on a copy"
             self._refuse(
-                "its logits differ between two passes over the same samples; leave out what is random, and take "
-                "bagpipe_hpc.models.dropout.Dropout for dropout: its masks follow the seed"
+                f"its logits differ between two passes over the same samples{changed or f'; {_NOTHING_RANDOM}'}"
             )
         for name, value in self._model.state_dict().items():
             if not torch.equal(before[name], value):
@@ -133,6 +185,11 @@ class _Trial:
         self._forward(_SAMPLES)
         self._model.train()
         return logits
+
+    def _generator_states(self) -> list[Tensor]:
+        """Of torch's generators that a pass may draw from."""
+        device = self._dense.device
+        return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
 
     def _forward(self, samples: int) -> Tensor:
         """Logits of the first samples, float32 `[samples]` or `[samples, K]`."""

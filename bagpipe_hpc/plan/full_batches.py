@@ -35,7 +35,7 @@ def sliced(
         keep: which samples stay; all if it is not given.
 
     Raises:
-        PlanError: `keep` says so of another number of samples than there are, or a batch is too far from its place.
+        PlanError: `keep` gives something else than a bool for each sample, or a batch is too far from its place.
     """
     if keep is None:
         yield from ((rows, slicing(rows) if slicing else None) for rows in batches)
@@ -66,8 +66,11 @@ def full_batches(batches: Iterable[Bags], keep: Keep) -> Iterator[tuple[Bags, ND
         size = size or rows.samples
         first = rows if first is None else first
         kept = keep(rows)
-        if kept is not None and kept.shape != (rows.samples,):
-            raise PlanError(f"the policy says of {kept.shape} samples whether they stay, of a batch of {rows.samples}")
+        if kept is not None and (kept.shape != (rows.samples,) or kept.dtype != np.bool_):
+            raise PlanError(
+                f"the policy says by {kept.dtype} {list(kept.shape)} which samples stay, of a batch of {rows.samples}: "
+                "give a bool for each"
+            )
         if kept is None and waiting.samples:
             yield waiting.take(size, place * size)
             place += 1

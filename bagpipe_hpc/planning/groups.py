@@ -7,6 +7,7 @@ apart from those of the others, and a plan of the whole is theirs side by side.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from bagpipe_hpc.config.doors import POLICIES
 from bagpipe_hpc.errors import DataError, PlanError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
@@ -15,7 +16,7 @@ from bagpipe_hpc.plan.group_look_ups import GroupLookUps
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.plan.slices import Slicing
 from bagpipe_hpc.planning.planner import DraftingPlanner, Planner, PlannerSize, writing_threads_of
-from bagpipe_hpc.planning.policy import Policy
+from bagpipe_hpc.planning.policy import Policy, name_of
 from bagpipe_hpc.planning.slots import UNLIMITED, CacheSlots
 from bagpipe_hpc.planning.window import Window
 
@@ -154,7 +155,8 @@ class RunPolicy:
         Raises:
             PlanError: what the policy gives is none.
         """
-        found = self._whole.window(wanted)
+        with POLICIES.blaming(name_of(self._whole), "window fails"):
+            found = self._whole.window(wanted)
         if not isinstance(found, Window):
             name = type(self._whole).__name__
             raise PlanError(f"{name}.window gives {found!r}: return a Window(lookahead, group), such as the one wanted")
@@ -162,11 +164,13 @@ class RunPolicy:
 
     def least_bytes(self, window: Window, most_batches: int) -> int:
         """Memory that the planners of all groups take for sure; arguments as for `Policy.least_bytes`."""
-        return sum(part.least_bytes(window, most_batches) for part in self.parts)
+        with POLICIES.blaming(name_of(self._whole), "least_bytes fails"):
+            return sum(part.least_bytes(window, most_batches) for part in self.parts)
 
     def expected_slots(self, beginning: Sequence[CacheSlots]) -> tuple[CacheSlots, ...]:
         """As `Policy.expected_slots`, of each group's cache."""
-        return tuple(part.expected_slots(slots) for part, slots in zip(self.parts, beginning, strict=True))
+        with POLICIES.blaming(name_of(self._whole), "expected_slots fails"):
+            return tuple(part.expected_slots(slots) for part, slots in zip(self.parts, beginning, strict=True))
 
     def start_slicing(self) -> Slicing:
         """As `Policy.start_slicing`."""
@@ -187,9 +191,16 @@ class RunPolicy:
         Args:
             window: as for `Policy.planner`.
             slots: of each group's cache; without a limit if not given.
+
+        Raises:
+            BagpipeError: the policy makes none.
         """
         limits = slots or [CacheSlots(UNLIMITED, UNLIMITED)] * len(self.parts)
-        planners = [part.planner(window, own.shared, own.private) for part, own in zip(self.parts, limits, strict=True)]
+        with POLICIES.blaming(name := name_of(self._whole), "planner fails"):
+            parts = zip(self.parts, limits, strict=True)
+            planners = [part.planner(window, own.shared, own.private) for part, own in parts]
+        if missing := [planner for planner in planners if not hasattr(planner, "start_segment")]:
+            raise PlanError(f"{name}: planner gives {missing[0]!r}: return a Planner, such as a RulePlanner")
         return planners[0] if len(planners) == 1 else GroupedPlanner(planners, self._look_ups)
 
     def require_sound_additions(self, plan: BatchPlan) -> None:

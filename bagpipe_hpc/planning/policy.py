@@ -6,6 +6,7 @@ that writes them.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from inspect import getattr_static
 from typing import Any, ClassVar
 
 from numpy.typing import NDArray
@@ -30,7 +31,8 @@ __all__ = ["Assignment", "Policy", "RunFacts", "Sight", "TrainingRows", "Watched
 
 _SPARE_PART = 4
 """One slot more for so many that the beginning of a run needs."""
-
+_CLASS_METHODS = ("decision", "hears", "order", "prepare", "replays", "watched")
+"""What is asked before there is an object."""
 
 Assignment = Callable[[Bags], Sequence[Assigned] | None]
 """Gives the samples of a batch to trainers, from its global rows: for each trainer the numbers of its samples, 0 to
@@ -76,6 +78,9 @@ class Policy(ABC):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        for name in _CLASS_METHODS:
+            if not isinstance(getattr_static(cls, name), classmethod):
+                raise TypeError(f"{cls.__name__}.{name} must be a class method: write @classmethod over it")
         if "planner" in vars(cls):
             cls.sharings = vars(cls).get("sharings", Policy.sharings)
             cls.writes_apart = vars(cls).get("writes_apart", Policy.writes_apart)
@@ -205,7 +210,7 @@ class Policy(ABC):
 
         What it returns raises `PlanError` for a batch of which not every sample is given to exactly one trainer.
         """
-        name = f"{type(self).__module__}:{type(self).__qualname__}"
+        name = name_of(self)
         trainers = self.facts.trainers
         with POLICIES.blaming(name, "assignment fails"):
             assign = self.assignment()
@@ -288,6 +293,11 @@ class Policy(ABC):
             most_batches: of a segment; a window never holds more.
         """
         return state_bytes(self.facts.total_rows, verify=self.facts.verify)
+
+
+def name_of(policy: Policy) -> str:
+    """The class of a policy, as `policy.name` has one of a user's own."""
+    return f"{type(policy).__module__}:{type(policy).__qualname__}"
 
 
 def with_spare(slots: int) -> int:

@@ -129,8 +129,11 @@ def _slot_bytes(group: RowGroup) -> int:
     return group.record.bytes + ROW_NUMBER_BYTES
 
 
-def check_model(run: Run, gpu_number: int = 0) -> None:
+def check_model(run: Run, gpu_number: int = 0) -> list[float]:
     """Try the run's model on a few samples, where the rank will compute; after its memory was found to be there.
+
+    Returns:
+        Its logits, as `try_model` does.
 
     Raises:
         ConfigError: it does not keep to its contract, or the dense optimizer does not take its weights.
@@ -138,8 +141,9 @@ def check_model(run: Run, gpu_number: int = 0) -> None:
     device = choose_device(run.config.train.device, gpu_number)
     if run.config.train.deterministic and device.type != "cpu":
         use_deterministic_algorithms()
-    try_model(run.config.model, run.model_facts, device)
+    logits = try_model(run.config.model, run.model_facts, device)
     dense_optimizer(run.config.optimizer, build_model(run.config.model, run.model_facts).parameters())
+    return logits
 
 
 def require_reference_memory(run: Run, device: torch.device) -> None:

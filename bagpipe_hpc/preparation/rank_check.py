@@ -13,6 +13,7 @@ from bagpipe_hpc.cluster.core_share import require_cores
 from bagpipe_hpc.cluster.role_layout import Role
 from bagpipe_hpc.cluster.row_routes import RowRoutes
 from bagpipe_hpc.cluster.server_memory import Need
+from bagpipe_hpc.config.doors import POLICIES, SettingError
 from bagpipe_hpc.config.file import doors, own_keys, to_document
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CapacityError, ConfigError
@@ -21,6 +22,7 @@ from bagpipe_hpc.kernels.grid_hops import grid_hops
 from bagpipe_hpc.kernels.row_copies import row_copies
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.rows.window import require_addressable
+from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.preparation.resume import verify_share
 from bagpipe_hpc.rows.disk.block_file import disk_unit
@@ -172,11 +174,35 @@ def check_placement(run: Run, marks: list[int], comms: Communicators) -> None:
         require_same_partition(partition, run.config.tables, group.tables.tables, mark)
 
 
-def check_start(run: Run, comms: Communicators) -> None:
+def order_mark(run: Run) -> int:
+    """By what ranks see whether all of them order the samples in the same way."""
+    first = next((segment for segment in run.schedule if segment.is_training), None)
+    return 0 if first is None else run.sample_orders.mark(first)
+
+
+def check_order(run: Run, mark: int, comms: Communicators) -> None:
+    """See that a trainer reads samples in the order of the oracle, which has found `mark`.
+
+    Raises:
+        SettingError: its policy gives it another one: it would train with the rows of other samples.
+    """
+    if comms.role is Role.TRAINER and order_mark(run) != mark:
+        raise SettingError(
+            POLICIES.key,
+            run.config.policy.name,
+            "its order() gives different ranks different orders; let it depend on nothing but its arguments: on no "
+            "hash of a text, no set, and no random number that is not seeded",
+        )
+
+
+def check_start(run: Run, comms: Communicators) -> list[float] | None:
     """What can be known with the memory that was found.
 
     Trainers try the model. Of the checkpoint that the run begins with, servers read a share each, trainers the dense
     half.
+
+    Returns:
+        What `check_same_models` compares; None but on trainers.
 
     Raises:
         CheckpointError: it is damaged, or does not fit.
@@ -188,8 +214,25 @@ def check_start(run: Run, comms: Communicators) -> None:
         from bagpipe_hpc.preparation.compute_check import check_model  # noqa: PLC0415 - torch, on trainers only
         from bagpipe_hpc.run.dense_start import check_dense  # noqa: PLC0415 - as above
 
-        check_model(run, comms.gpu_number)
+        logits = check_model(run, comms.gpu_number)
         check_dense(run)
+        return logits
+    return None
+
+
+def check_same_models(run: Run, own: list[float] | None, comms: Communicators) -> None:
+    """See that all trainers compute with the same model, as far as a few samples tell. Collective over: the trainers.
+
+    Raises:
+        ConfigError: on each, if one does not.
+    """
+    if own is None or comms.layout.trainers == 1:
+        return
+    from bagpipe_hpc.models.trial import require_same_logits  # noqa: PLC0415 - torch, on trainers only
+
+    with TimeLimit("the other trainers to say what their models give", run.config.train.timeout_s):
+        of_trainers = comms.trainers.allgather(own)
+    require_same_logits(run.config.model, of_trainers)
 
 
 def memory_need(run: Run, need: CacheNeed | None, comms: Communicators) -> Need:

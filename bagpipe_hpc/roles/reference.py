@@ -143,6 +143,7 @@ class Reference:
         slices = counted(self._slices, "slice")
         log.info("one process, %d rows in memory, batches of %s", self._run.total_rows, slices)
         self._watch = Watch(self._run, self._policy.whole)
+        self._parts.require_own_weights()
         with self._purpose.record(self._run, has_cache=False) as record:
             if self._run.start:
                 changes = changes_since(self._run.start.manifest, self._run, self._parts.arithmetic)
@@ -315,6 +316,7 @@ class Reference:
             return
         self._saved = segment.last_step
         start = time.perf_counter()
+        self._parts.require_own_weights()
         self._divergence.require_finite_state(segment.last_step)
         writer = CheckpointWriter(Path(self._run.config.train.output), segment.last_step)
         infos = [writer.write_dense(self._parts.model.state_dict(), self._parts.dense_optimizer.state_dict())]

@@ -109,6 +109,7 @@ class Trainer:
     def _slices(self) -> Iterator[SliceStep]:
         """The slices of all training batches; what belongs before, between and behind them is done on the way."""
         wait_for_barrier(self._comms.store, "the servers to fill their tables", self._fill_timeout_s)
+        self._compute.require_own_weights()
         self._reports.require_equal_replicas(self._run.steps_done, self._digests, are_new=True)
         if self._record and self._run.start:
             changes = changes_since(self._run.start.manifest, self._run, self._compute.arithmetic)
@@ -156,6 +157,7 @@ class Trainer:
         """Start the checkpoint of a step, unless there is one already. Collective over: servers and trainers."""
         if step == self._saved:
             return
+        self._compute.require_own_weights()
         self._divergence.require_finite_state(step)
         self._reports.require_equal_replicas(step, self._digests)
         dense = self._compute.model.state_dict(), self._compute.dense_optimizer.state_dict()

@@ -116,7 +116,10 @@ def _check_laws(partition: RowPartition, config: TablesConfig, tables: Tables, s
         broken(f"its servers hold {sum(held)} rows, {min(held)} to {max(held)} each, and the tables have {total}")
 
     def places_of(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        given = rows.copy()
         owners, offsets = partition.owner(rows), partition.offset(rows)
+        if not np.array_equal(rows, given):
+            broken("its owner or offset changes the rows that it is given, which others read")
         for name, found in (("owner", owners), ("offset", offsets)):
             if found.shape != rows.shape or found.dtype != np.int64:
                 broken(f"{name} of int64 {list(rows.shape)} is {found.dtype} {list(found.shape)}: must be the same")

@@ -46,6 +46,8 @@ def check_dense(run: Run) -> None:
     with _blaming(run.start):
         model_outline, optimizer_outline = run.start.outline_dense()
         _require_model(model_outline, model.state_dict())
+        if optimizer_outline["state"]:
+            _require_order([*model_outline], [name for name, _ in model.named_parameters()])
         weights = [weight for group in optimizer.param_groups for weight in group["params"]]
         _require_states(optimizer_outline, optimizer.state_dict(), weights)
     load_dense(run, model, optimizer)
@@ -113,6 +115,15 @@ def _require_model(found: dict[str, Any], expected: dict[str, Tensor]) -> None:
         raise ValueError(f"it holds {name!s:.80}, which the model does not have")
     for name, tensor in expected.items():
         _require_tensor(name, found.get(name), tensor)
+
+
+def _require_order(found: list[str], expected: list[str]) -> None:
+    """See that a model's weights come in the order in which they were saved: an optimizer keeps its state by number."""
+    known = set(expected)
+    then = [name for name in found if name in known]
+    for before, now in zip(then, expected, strict=True):
+        if before != now:
+            raise ValueError(f"its weights come in another order, {before} where the model has {now} now")
 
 
 def _require_states(found: dict[str, Any], expected: dict[str, Any], weights: list[torch.nn.Parameter]) -> None:

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 from functools import cached_property
+from itertools import islice
+from zlib import crc32
 
 import numpy as np
 
@@ -14,12 +16,14 @@ from bagpipe_hpc.plan.sample_order import SampleOrder, ShardBlocks, require_each
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.plan.section_order import Section, SectionOrder
 from bagpipe_hpc.planning.policy import TrainingRows
-from bagpipe_hpc.planning.policy_choice import policy_class, takes_lanes
+from bagpipe_hpc.planning.policy_choice import keeps_order, policy_class, takes_lanes
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
 
 _MOST_OPEN_BYTES = 1 << 30
 """Of an oracle's open blocks, where the data decide how many lanes there are."""
+_MARKED_PIECES = 8
+"""Of an order, which ranks compare."""
 
 
 class SampleOrders:
@@ -67,6 +71,19 @@ class SampleOrders:
         if isinstance(order, SectionOrder) and isinstance(default, ShardBlocks):
             return order.with_lanes(segment.batch_size, self.lanes)
         return order
+
+    def mark(self, segment: Segment) -> int:
+        """A number by which ranks see whether their policy orders a segment alike: of the first samples.
+
+        It is 0 where the order is that of the settings, which all ranks share.
+
+        Raises:
+            PlanError: as for `of`.
+        """
+        order = self.of(segment)
+        if keeps_order(self._config.policy.name) or isinstance(order, LaneOrder):
+            return 0
+        return crc32(b"".join(part.tobytes() for part in islice(order.used(), _MARKED_PIECES)))
 
     @cached_property
     def training(self) -> TrainingRows:

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from bagpipe_hpc.cache.frozen_rows import FrozenRows
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.cache.row_decay import RowDecay
+from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels.device import Device
 from bagpipe_hpc.kernels.finite import finite_kernel
 from bagpipe_hpc.kernels.finite_notes import finite_notes
@@ -158,6 +159,21 @@ class ComputeParts:
         """Let all gradients of weights go. An optimizer's `zero_grad` takes eight times as long."""
         for weight in self.weights:
             weight.grad = None
+
+    def require_own_weights(self) -> None:
+        """See that the model has the weights that it was made with: these are summed and updated, and no others.
+
+        Raises:
+            ConfigError: a training loop, or a forward pass, has put others in their place, or changed their type.
+        """
+        weights, known = dict(self.model.named_parameters()), {id(weight) for weight in self.weights}
+        wrong = [name for name, own in weights.items() if id(own) not in known or own.dtype != torch.float32]
+        if wrong or len(weights) < len(known):
+            what = f"{wrong[0]} is new, or of another type" if wrong else f"it has {len(weights)} of {len(known)}"
+            raise ConfigError(
+                f"the model has other weights than it was made with: {what}, and would not be trained; make layers in "
+                "its __init__, and change weights in place (load_state_dict, copy_)"
+            )
 
     @property
     def device(self) -> Device:

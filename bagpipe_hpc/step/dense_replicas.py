@@ -19,8 +19,8 @@ Digests = Mapping[str, bytes]
 
 _DIGEST_BYTES = 16
 _OF_TRAINED = (
-    "No checkpoint of this step is written. Look for faulty memory there, or for another kind of processor or GPU, "
-    "which may round otherwise; then go on with train.resume=auto"
+    "No checkpoint of this step is written. Look for faulty memory there, for another kind of processor or GPU, which "
+    "may round otherwise, or for a training loop that changes weights itself; then go on with train.resume=auto"
 )
 _OF_NEW = (
     "They have not been trained yet: let all hosts have the same torch, and the model be the same wherever it is made, "

@@ -58,6 +58,7 @@ class SliceStep:
         self._take = take
         self._before_backward = before_backward
         self._result: tuple[Tensor, dict[int, Tensor]] | None = None
+        self._trained: Tensor | None = None
 
     def backward(self, loss: Tensor) -> None:
         """Compute the gradients of a loss; called once a slice. The engine does the rest: sums and updates.
@@ -79,17 +80,23 @@ class SliceStep:
         self._before_backward()
         take = self._take if self._take and math.isfinite(loss.item()) else None
         self._result = loss.detach(), backward(self._model_weights, self.embeddings, loss, take)
+        self._trained = next((weight for weight in self._model_weights if weight.requires_grad), None)
 
     def result(self) -> tuple[Tensor, dict[int, Tensor]]:
         """The loss, float32 `[]`, and the gradients of the embeddings of each width D, float32 `[O, D]`.
 
         Raises:
-            ConfigError: the loop has not called `backward`.
+            ConfigError: the loop has not called `backward`, or has removed the gradients behind it.
         """
         if self._result is None:
             raise ConfigError(
                 f"step {self.step}: the loop asks for the next slice without batch.backward(loss); each slice needs it "
                 "once, also one without samples"
+            )
+        if self._trained is not None and self._trained.grad is None:  # zero_grad() removes those of all weights
+            raise ConfigError(
+                f"step {self.step}: the weights have no gradients behind batch.backward(loss); leave zero_grad() out: "
+                "the engine removes gradients itself, once it has updated the weights"
             )
         return self._result
 
@@ -113,10 +120,21 @@ class Session:
         self.trainer = trainer
         self.trainers = trainers
         self._slices = slices
+        self._is_begun = False
         self._is_over = False
 
     def __iter__(self) -> Iterator[SliceStep]:
-        """The slices that are left."""
+        """All slices, once; none behind the last.
+
+        Raises:
+            ConfigError: an earlier iteration was left before its end, which has ended all.
+        """
+        if self._is_begun and not self._is_over:
+            raise ConfigError(
+                "the training loop begins to go through its session a second time, and has left the first before its "
+                "end; write one `for batch in session`, or go on with one `batches = iter(session)`"
+            )
+        self._is_begun = True
         yield from self._slices
         self._is_over = True
 

@@ -17,7 +17,7 @@ mpi4py.rc.initialize = False
 
 from mpi4py import MPI  # noqa: E402 - importing it would start MPI
 
-from bagpipe_hpc.errors import WaitTimeoutError  # noqa: E402
+from bagpipe_hpc.errors import ConfigError, WaitTimeoutError  # noqa: E402
 from bagpipe_hpc.mpi.start.roll_call import call_roll  # noqa: E402
 from bagpipe_hpc.mpi.start.world import abort_job, remove_shared_files, world_size  # noqa: E402
 from bagpipe_hpc.mpi.time_limit import TimeLimit  # noqa: E402
@@ -36,7 +36,12 @@ def mpi_running(start_timeout_s: float, timeout_s: float) -> Iterator[None]:
     Args:
         start_timeout_s: longest wait for the other ranks at the start; after it the job is ended.
         timeout_s: longest wait for them at the end.
+
+    Raises:
+        ConfigError: MPI has ended already.
     """
+    if MPI.Is_finalized():
+        raise ConfigError("MPI starts once in a process, and has ended with its first run; start a program for each")
     is_ours = not MPI.Is_initialized()
     if is_ours:
         given = ctypes.c_int()

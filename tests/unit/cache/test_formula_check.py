@@ -82,6 +82,19 @@ class WrongWidth(Sum):
     state = (StateColumns("sum", per_weight=False),)
 
 
+class Divides(Sum):
+    def update(self, weights: Tensor, state: tuple[Tensor, ...], gradients: Tensor, step: int) -> None:
+        weights.div_(gradients * 0)
+
+
+class OddError(Exception): ...
+
+
+class Odd(Sum):
+    def update(self, weights: Tensor, state: tuple[Tensor, ...], gradients: Tensor, step: int) -> None:
+        raise OddError("mine")
+
+
 class Misspelt(Sum):
     def update(self, weights: Tensor, state: State, gradients: Tensor, step: int) -> None:
         weights.subtract_from_(gradients)
@@ -190,6 +203,8 @@ OTHER_BITS = "gives a row other bits among other rows.*rows.optimizers.exact"
         (Remembers, OTHER_BITS),
         (WrongWidth, r"fails on 8000 rows of width 5 \(.*test_formula_check\.py, line \d+: RuntimeError: .*shape"),
         (Misspelt, r"fails on .*AttributeError: .*subtract_from_"),
+        (Divides, "its update gives numbers that are not finite"),
+        (Odd, r"its update fails on .* OddError: mine"),
     ],
 )
 def test_a_broken_rule_is_named(kind: type[RowOptimizer], said: str) -> None:

@@ -122,6 +122,10 @@ BROKEN = {
     "misspelt": ("def (:", "importing misspelt fails: SyntaxError: invalid syntax (misspelt.py, line 1)"),
     "outdated": ("from os import not_there", "importing outdated fails: ImportError: cannot import name 'not_there'"),
     "failing": ("\nraise RuntimeError('boom')", "importing failing fails: RuntimeError: boom (failing.py, line 2)"),
+    "peculiar": (
+        "class OddError(Exception): pass\nraise OddError('mine')",
+        "importing peculiar fails: OddError: mine (peculiar.py, line 2)",
+    ),
     "leaving": ("import sys; sys.exit(3)", "importing leaving ends the program (3)"),
     "unnamed": ("raise ModuleNotFoundError('x')", "importing unnamed fails: ModuleNotFoundError: x"),
 }
@@ -182,12 +186,12 @@ def test_a_model_may_say_how_rows_begin(tmp_path: Path) -> None:
     [
         ('name = "dlmr"', ["model.name = 'dlmr'", "use one of dlrm, ", ", din, graphsage, or package.module:Class"]),
         ('name = "nowhere:Model"', ["there is no module nowhere", "PYTHONPATH"]),
-        ('name = "somebodys:Wider"', ["somebodys has no Wider"]),
+        ('name = "somebodys:Wider"', ["somebodys (", "somebodys.py) has no Wider"]),
         ('name = "broken:Wide"', ["broken imports a_package_that_is_not_there, which is not installed"]),
         ('name = "somebodys:Loose"', ["its Settings must be a frozen dataclass"]),
         ('name = "somebodys:Undecided"', ["its Settings must give wide a default"]),
         ('name = "somebodys:Odd"', ["give wide a type that"]),
-        ('name = "somebodys:function"', ["function of somebodys is no class"]),
+        ('name = "somebodys:function"', ["function of somebodys (", "somebodys.py) is no class"]),
         ('name = ".somebodys:Wide"', ["model.name = '.somebodys:Wide': use one of dlrm"]),
         ('name = "somebodys:Thawed"', ["its Settings must be a frozen dataclass"]),
         ('name = "somebodys:Shadow"', ["would make a second model.precision"]),

@@ -14,7 +14,7 @@ from bagpipe_hpc.models import dropout
 from bagpipe_hpc.models.build import build_model
 from bagpipe_hpc.models.embeddings import Embeddings
 from bagpipe_hpc.models.facts import ModelFacts
-from bagpipe_hpc.models.trial import try_model
+from bagpipe_hpc.models.trial import require_same_logits, try_model
 
 FACTS = ModelFacts.one_hot(dense_features=3, sparse_features=2, embedding_dim=4, seed=1)
 CPU = torch.device("cpu")
@@ -132,6 +132,57 @@ class Dropout(Plain):
         return self.logits(dense, nn.functional.dropout(embeddings.stacked()))
 
 
+class FunctionalDropout(Plain):
+    """Drops so little that two passes over a few samples are mostly alike."""
+
+    def forward(self, dense: Tensor, embeddings: Embeddings) -> Tensor:
+        return nn.functional.dropout(super().forward(dense, embeddings), 1e-6, self.training)
+
+
+class Constant(Plain):
+    shift = 0.0
+
+    def forward(self, dense: Tensor, embeddings: Embeddings) -> Tensor:
+        logits: Tensor = super().forward(dense, embeddings)
+        return logits + self.shift
+
+
+class Lazy(Plain):
+    def __init__(self, facts: ModelFacts, settings: Any) -> None:
+        super().__init__(facts, settings)
+        self.layer = nn.LazyLinear(1)
+
+
+class AddsLayer(Plain):
+    def forward(self, dense: Tensor, embeddings: Embeddings) -> Tensor:
+        if not hasattr(self, "late"):
+            self.late = nn.Linear(1, 1)
+        return super().forward(dense, embeddings) + self.late(dense[:, :1]).squeeze(1)
+
+
+class Chances(Plain):
+    def forward(self, dense: Tensor, embeddings: Embeddings) -> Tensor:
+        return super().forward(dense, embeddings).sigmoid().clamp(1e-7, 1 - 1e-7)
+
+
+class ChanceOfTwo(Plain):
+    def forward(self, dense: Tensor, embeddings: Embeddings) -> Tensor:
+        logits = super().forward(dense, embeddings)
+        return torch.stack((torch.zeros_like(logits), logits), dim=1).softmax(1)[:, 1]
+
+
+class BoundedLogits(Plain):
+    """The last function but one is a sigmoid: these are logits."""
+
+    def forward(self, dense: Tensor, embeddings: Embeddings) -> Tensor:
+        return 8 * super().forward(dense, embeddings).sigmoid() - 4
+
+
+class HalvesDense(Plain):
+    def forward(self, dense: Tensor, embeddings: Embeddings) -> Tensor:
+        return super().forward(dense.mul_(0.5), embeddings)
+
+
 class RareDropout(Plain):
     """Whose masks of a few samples are mostly ones."""
 
@@ -211,8 +262,8 @@ def named(kind: type) -> ModelConfig:
 
 @pytest.mark.parametrize(
     "config",
-    [ModelConfig(), named(Plain), named(SeededDropout), named(SeededBuffer)],
-    ids=["dlrm", "a user's own", "dropout", "buffer"],
+    [ModelConfig(), named(Plain), named(SeededDropout), named(SeededBuffer), named(BoundedLogits)],
+    ids=["dlrm", "a user's own", "dropout", "buffer", "bounded logits"],
 )
 def test_a_model_passes_and_leaves_torchs_generator_alone(config: ModelConfig) -> None:
     state = torch.get_rng_state()
@@ -237,7 +288,13 @@ def test_a_model_passes_and_leaves_torchs_generator_alone(config: ModelConfig) -
         (Pair, r"shape \[5\] for 5 samples, on cpu; it returns tuple"),
         (Detached, "its logits do not depend on any weight"),
         (Logarithm, "its logits are not finite"),
-        (Dropout, "its logits differ between two passes over the same samples; .* bagpipe_hpc.models.dropout.Dropout"),
+        (Dropout, "a forward pass draws from torch's generator; .* bagpipe_hpc.models.dropout.Dropout"),
+        (FunctionalDropout, "a forward pass draws from torch's generator; .* bagpipe_hpc.models.dropout.Dropout"),
+        (HalvesDense, "differ between two passes over the same samples, and forward changes dense: let it work on a"),
+        (Lazy, r"its parameter layer\.weight has no size yet; give its layer the sizes"),
+        (AddsLayer, r"a forward pass adds late\.weight, which no optimizer knows; make all layers in __init__"),
+        (Chances, "it returns what a sigmoid gives, and that is no logit; leave the sigmoid out"),
+        (ChanceOfTwo, "it returns what a softmax gives, and that is no logit; leave the softmax out"),
         (RareDropout, "its module rarely is torch's Dropout, whose masks differ between trainers; take bagpipe_hpc"),
         (DropsFeatures, r"Dropout: inputs of shape \[2, 5, 4\] in a pass of 5 samples: let the first dimension be"),
         (FailsInEvaluations, "it returns NoneType"),
@@ -254,6 +311,17 @@ def test_a_model_passes_and_leaves_torchs_generator_alone(config: ModelConfig) -
 def test_what_is_wrong_is_named(kind: type, message: str) -> None:
     with pytest.raises(ConfigError, match=rf"^model\.name = '{__name__}:{kind.__name__}': .*{message}"):
         try_model(named(kind), FACTS, CPU)
+
+
+def test_trainers_whose_models_differ_in_constants_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a file that each host has of its own. What differs by rounding passes."""
+    config = named(Constant)
+    here = try_model(config, FACTS, CPU)
+    require_same_logits(config, [here, [logit * 1.0001 for logit in here], here])
+    monkeypatch.setattr(Constant, "shift", 1.0)
+    there = try_model(config, FACTS, CPU)
+    with pytest.raises(ConfigError, match=r"Constant': its logits on trainer 2 are others than on trainer 0 \("):
+        require_same_logits(config, [here, here, there])
 
 
 def test_first_weights_depend_on_the_seed_alone() -> None:

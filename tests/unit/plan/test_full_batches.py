@@ -200,9 +200,9 @@ def test_batches_are_read_as_they_are_needed() -> None:
     assert read == [0, 1]
 
 
-@pytest.mark.parametrize("kept", [np.ones(3, bool), np.ones((4, 1), bool)])
+@pytest.mark.parametrize("kept", [np.ones(3, bool), np.ones((4, 1), bool), np.arange(4)])
 def test_an_answer_of_another_batch_is_refused(kept: np.ndarray) -> None:
-    with pytest.raises(PlanError, match=r"the policy says of \(.*\) samples whether they stay, of a batch of 4"):
+    with pytest.raises(PlanError, match=r"the policy says by .* which samples stay, of a batch of 4: give a"):
         list(full_batches(cut([4, 4]), lambda _: kept))
 
 

@@ -17,16 +17,18 @@ from bagpipe_hpc.config.schema import (
     TablesConfig,
     TrainConfig,
 )
-from bagpipe_hpc.errors import ConfigError, DataError, PlanError
+from bagpipe_hpc.errors import BagpipeError, ConfigError, DataError, PlanError
 from bagpipe_hpc.kernels import shared_library
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.plan.slices import BatchSlices
 from bagpipe_hpc.planning.checking.executor import PlanExecutor
 from bagpipe_hpc.planning.groups import GroupedPlanner, slots_by_group
+from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
 from bagpipe_hpc.planning.plan_check import check_policy
 from bagpipe_hpc.planning.planner import writing_threads_of
 from bagpipe_hpc.planning.segment_planner import measure_segment, plan_segment
+from bagpipe_hpc.planning.slots import UNLIMITED
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.preparation.prepare import choose_window, prepare_run
 from bagpipe_hpc.run.run import Run
@@ -167,6 +169,30 @@ def test_groups_that_retire_different_batches_are_refused(tmp_path: Path) -> Non
     assert len(GroupedPlanner(parts[:2], ()).plan(0).groups) == 2
     with pytest.raises(PlanError, match="batch 0: the policy retires group 4 of some tables and 2 of others"):
         GroupedPlanner(parts, ()).plan(0)
+
+
+class TakesNoSlots(LookaheadPolicy):
+    def planner(self, window: Window) -> Any:  # type: ignore[override]
+        raise AssertionError(window)
+
+
+class ForgetsPlanner(LookaheadPolicy):
+    def planner(self, window: Window, shared: int = UNLIMITED, private: int = UNLIMITED) -> Any:  # noqa: ARG002
+        return None
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (TakesNoSlots, r"TakesNoSlots': planner fails: TypeError: .*takes 2 positional arguments but 4 were given"),
+        (ForgetsPlanner, r"ForgetsPlanner: planner gives None: return a Planner, such as a RulePlanner"),
+    ],
+)
+def test_a_policy_that_makes_no_planner_is_named(tmp_path: Path, kind: type, message: str) -> None:
+    run = made(tmp_path)
+    policy = replace(run.config, policy=PolicyConfig(f"{__name__}:{kind.__name__}"))
+    with pytest.raises(BagpipeError, match=message):
+        replace(run, config=policy).policy(2).planner(WINDOW)
 
 
 def test_a_wrong_row_is_named_in_its_group(tmp_path: Path) -> None:

@@ -238,6 +238,12 @@ def test_whoever_watches_rows_says_what_for() -> None:
         type("Forgetful", (LookaheadPolicy,), {"watched": classmethod(lambda *_: None)})
 
 
+def test_what_is_asked_of_the_class_is_a_class_method() -> None:
+    """A plain method would be called without an object, deep in the engine."""
+    with pytest.raises(TypeError, match=r"Plain\.order must be a class method: write @classmethod over it"):
+        type("Plain", (LookaheadPolicy,), {"order": lambda *_: None})
+
+
 class WritesEachUpdate(HomePlanner):
     """Writes back what a batch updates, and keeps it."""
 

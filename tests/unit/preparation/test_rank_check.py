@@ -12,7 +12,13 @@ from bagpipe_hpc.cluster.server_memory import Need
 from bagpipe_hpc.config.schema import Config, OptimizerConfig, RolesConfig, TablesConfig
 from bagpipe_hpc.errors import BagpipeError, CapacityError, ConfigError, FileError
 from bagpipe_hpc.mpi.communicators import Communicators
-from bagpipe_hpc.preparation.rank_check import check_disk, facts_of_entries, memory_need, require_same_entries
+from bagpipe_hpc.preparation.rank_check import (
+    check_disk,
+    check_order,
+    facts_of_entries,
+    memory_need,
+    require_same_entries,
+)
 from bagpipe_hpc.rows.disk.layout import BlockLayout
 from bagpipe_hpc.rows.optimizers.sgd import SGD
 
@@ -28,6 +34,21 @@ def test_a_host_with_another_version_of_a_module_is_refused() -> None:
     del oracle["optimizer.rows_lr"]
     with pytest.raises(ConfigError, match=r"optimizer\.rows_lr: 0.5 on host .*, None on the oracle's"):
         require_same_entries(config, oracle)
+
+
+def test_a_trainer_with_another_order_of_samples_is_refused() -> None:
+    """It would train with the labels of some samples and the rows of others; servers read none."""
+    run: Any = SimpleNamespace(
+        config=Config(),
+        schedule=[SimpleNamespace(is_training=False), SimpleNamespace(is_training=True)],
+        sample_orders=SimpleNamespace(mark=lambda segment: 7 if segment.is_training else 0),
+    )
+    trainer: Any = SimpleNamespace(role=Role.TRAINER)
+    server: Any = SimpleNamespace(role=Role.SERVER)
+    check_order(run, 7, trainer)
+    check_order(run, 8, server)
+    with pytest.raises(ConfigError, match=r"policy\.name = 'bagpipe': its order\(\) gives different ranks different"):
+        check_order(run, 8, trainer)
 
 
 def run_on_disk(folder: Path | str, transfers: str = "messages", memory_bytes: int = 100_000) -> Any:

@@ -148,6 +148,7 @@ MUTANTS: dict[str, tuple[dict[str, Callable[..., Any]], str]] = {
     "rows that are none": ({"rows_of": lambda rows, *_: rows - 3}, r"names row -3 at position 0 of server 0"),
     "no 64 bits": ({"owner": lambda owners, _: owners.astype(np.int32)}, r"owner of int64 \[0\] is int32"),
     "a list too short": ({"rows_of": lambda rows, *_: rows[1:]}, r"rows_of\(0, 0, .*must be int64"),
+    "changed rows": ({"offset": lambda offsets, rows: [offsets, rows.fill(0)][0]}, "changes the rows that it is given"),
     "another shape": ({"offset": lambda offsets, _: offsets[None]}, r"offset of int64 \[0\] is int64 \[1, 0\]"),
 }
 

@@ -176,6 +176,30 @@ def test_another_model_is_refused_in_one_line(tmp_path: Path, model: ModelConfig
     assert "\n" not in str(raised.value)
 
 
+class TwoLayers(nn.Module):
+    """Its layers have the same shapes, and are made in either order."""
+
+    order = "ab"
+
+    def __init__(self, facts: Any, settings: Any) -> None:  # noqa: ARG002
+        super().__init__()
+        for name in self.order:
+            self.add_module(name, nn.Linear(2, 2))
+
+
+def test_layers_that_have_changed_places_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each would go on with the optimizer's state of the other, in silence; without a state they may."""
+    own = replace(config(), model=ModelConfig(name=f"{__name__}:TwoLayers", embedding_dim=4))
+    plain = replace(own, optimizer=config("SGD").optimizer)
+    runs = [resumed(of, tmp_path / of.optimizer.dense, trained_states(of)) for of in (own, plain)]
+    for run in runs:
+        check_dense(run)
+    monkeypatch.setattr(TwoLayers, "order", "ba")
+    check_dense(runs[1])
+    with pytest.raises(CheckpointError, match=r"its weights come in another order, a\.weight where the model has b\.w"):
+        check_dense(runs[0])
+
+
 def broken(states: tuple[dict[str, Any], dict[str, Any]], what: str) -> tuple[dict[str, Any], dict[str, Any]]:
     model, optimizer = states
     state, group = optimizer["state"], optimizer["param_groups"][0]

@@ -52,6 +52,27 @@ def test_a_policys_own_order_has_no_lanes() -> None:
     assert "without effect" in own.remark(2)
 
 
+class Salted(LookaheadPolicy):
+    """As one that goes by `hash` of a text, which is another in each process."""
+
+    salt = 0
+
+    @classmethod
+    def order(cls, settings: Any, default: SampleOrder, training: TrainingRows) -> SampleOrder:  # noqa: ARG003
+        return replace(default, seed=default.seed + cls.salt)
+
+
+def test_ranks_see_whether_they_order_samples_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = f"{__name__}:Salted"
+    marks = []
+    for salt in (0, 1, 1, 2):
+        monkeypatch.setattr(Salted, "salt", salt)
+        marks.append(orders(policy=policy, lanes=1).mark(SEGMENT))
+    assert marks[1] == marks[2]
+    assert len(set(marks)) == 3
+    assert orders().mark(SEGMENT) == orders(lanes=1).mark(SEGMENT) == 0
+
+
 class NoOrder(LookaheadPolicy):
     @classmethod
     def order(cls, settings: Any, default: SampleOrder, training: TrainingRows) -> Any:  # noqa: ARG003

@@ -1,5 +1,6 @@
 """What begins a step and a pass: no gradients, and a model whose modules are all in training mode."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.step.compute import ComputeParts
 
 
@@ -48,3 +50,24 @@ def test_a_step_begins_without_gradients() -> None:
     model(torch.ones(2, 3)).sum().backward()
     ComputeParts.clear_gradients(parts_of(model))
     assert all(weight.grad is None for weight in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda model: setattr(model, "weight", nn.Parameter(torch.zeros(1, 3))), "weight is new, or of another type"),
+        (lambda model: setattr(model, "late", nn.Linear(1, 1)), r"late\.weight is new, or of another type"),
+        (lambda model: model.double(), "weight is new, or of another type"),
+        (lambda model: setattr(model, "bias", None), "it has 1 of 2"),
+    ],
+    ids=["replaced", "added", "doubles", "removed"],
+)
+def test_other_weights_than_those_of_the_start_are_refused(change: Callable[[nn.Module], object], message: str) -> None:
+    """Nobody would sum or update them, and a checkpoint would hold them."""
+    model = nn.Linear(3, 1)
+    parts = parts_of(model)
+    model.load_state_dict(nn.Linear(3, 1).state_dict())
+    ComputeParts.require_own_weights(parts)
+    change(model)
+    with pytest.raises(ConfigError, match=f"^the model has other weights than it was made with: {message}"):
+        ComputeParts.require_own_weights(parts)

@@ -68,6 +68,16 @@ def test_a_slice_without_a_loss_is_refused() -> None:
         slice_step(Sum()).result()
 
 
+def test_gradients_that_are_removed_behind_backward_are_missed() -> None:
+    """The dense weights would stay as they are, in silence."""
+    model = Sum()
+    step = slice_step(model)
+    step.backward(model(step.dense, step.embeddings).sum())
+    model.zero_grad()
+    with pytest.raises(ConfigError, match=r"step 7: the weights have no gradients behind .*; leave zero_grad\(\) out"):
+        step.result()
+
+
 def test_a_second_loss_is_refused() -> None:
     model = Sum()
     step = slice_step(model)
@@ -99,3 +109,18 @@ def test_a_loop_that_ends_early_is_refused() -> None:
         pass
     with pytest.raises(ConfigError, match=r"ended before the run's last batch; train\.max_steps shortens a run"):
         session.require_end()
+
+
+def test_slices_come_once() -> None:
+    """A loop that was left has ended all of them: another one would find none, and the other trainers would wait."""
+    session = Session(Sum(), FACTS, iter([slice_step(Sum()), slice_step(Sum())]), 0, 1)
+    next(iter(session))
+    with pytest.raises(ConfigError, match=r"begins to go through its session a second time, .* `batches = iter\(sess"):
+        next(iter(session))
+
+
+def test_behind_the_last_slice_come_no_more() -> None:
+    """As where a loop counts epochs itself."""
+    session = Session(Sum(), FACTS, iter([slice_step(Sum())]), 0, 1)
+    assert [len([*session]) for _ in range(2)] == [1, 0]
+    session.require_end()
