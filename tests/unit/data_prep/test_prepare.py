@@ -1,6 +1,5 @@
 """Prepared shards hold what a plain reading of the text gives, also after kills, and refuse what they are not."""
 
-import errno
 import gzip
 import json
 import lzma
@@ -22,7 +21,7 @@ import data_prep.parse_stage
 import data_prep.prepare
 import data_prep.ranks.progress
 import data_prep.shard_stage
-from bagpipe_hpc.errors import CapacityError, ConfigError, DataError
+from bagpipe_hpc.errors import ConfigError, DataError
 from bagpipe_hpc.kernels.shared_library import is_built
 from bagpipe_hpc.storage.run_lock import Owner, RunLock
 from bagpipe_hpc.storage.shards.check import verify_shards
@@ -511,31 +510,6 @@ def test_an_output_that_is_a_file(tmp_path: Path) -> None:
     source = write_text(tmp_path / "clicks", random_rows(3, seed=4))
     with pytest.raises(DataError, match=r"clicks: cannot be written .*; check the path"):
         prepare_clicks([source], tmp_path / "clicks", PrepareSettings(), silent)
-
-
-def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    source = write_text(tmp_path / "clicks", random_rows(3, seed=4))
-    monkeypatch.setattr(data_prep.shard_stage, "write_encoded_shard", fail)
-    monkeypatch.setattr(data_prep.shard_stage, "write_shard", fail)
-    with pytest.raises(CapacityError, match=r"out: the disk is full.* run bagpipe prepare again"):
-        prepare_clicks([source], tmp_path / "out", PrepareSettings(), silent)
-    with pytest.raises(CapacityError, match=r"^found.csv: the disk is full; free some space and start again$"):
-        prepare_clicks([source], tmp_path / "rows", PrepareSettings(), silent, made_for=Path("found.csv"))
-
-
-def test_a_disk_that_is_full_at_the_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise OSError(errno.EDQUOT, "Disk quota exceeded")
-
-    source = write_text(tmp_path / "clicks", random_rows(3, seed=4))
-    with monkeypatch.context() as patch:
-        patch.setattr(data_prep.prepare, "save_manifest", fail)
-        with pytest.raises(CapacityError, match="out: the disk is full"):
-            prepare_clicks([source], tmp_path / "out", PrepareSettings(), silent)
-    prepare_clicks([source], tmp_path / "out", PrepareSettings(), silent)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
