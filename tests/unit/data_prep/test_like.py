@@ -75,6 +75,7 @@ def test_later_rows_have_the_ids_of_the_earlier_ones(
     assert sparse.tolist() == ids_by(naive, days[1])
     assert manifest.tables == earlier.tables
     assert manifest.vocabularies == earlier.vocabularies
+    assert (manifest.grown_from, manifest.waiting) == (None, None)
     vocabularies = [(tmp_path / name / "vocabularies.h5").read_bytes() for name in ("first", "later")]
     assert vocabularies[0] == vocabularies[1]
     assert manifest.settings is not None

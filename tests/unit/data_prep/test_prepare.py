@@ -20,6 +20,7 @@ import data_prep.input_blocks
 import data_prep.parse_stage
 import data_prep.prepare
 import data_prep.ranks.progress
+import data_prep.recorded
 import data_prep.shard_stage
 from bagpipe_hpc.errors import ConfigError, DataError
 from bagpipe_hpc.kernels.shared_library import is_built
@@ -213,16 +214,24 @@ def test_a_table_that_would_be_larger_than_allowed_is_hashed_and_no_other(
     assert_counts(tmp_path / "out", manifest, sparse)
 
 
+@pytest.mark.parametrize(("spare", "dtype"), [(-1, "int64"), (0, "int32")])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_ids_that_need_64_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
-    for module in (data_prep.shard_stage, bagpipe_hpc.storage.shards.manifest):
-        monkeypatch.setattr(module, "SPARSE_INT32_ROWS", 4)
+def test_ids_that_need_64_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str, spare: int, dtype: str
+) -> None:
+    """Those of the largest table decide, in shards and for samples that are encoded alone."""
     lines = random_rows(30, seed=5)
+    naive = prepare_naively(lines, 2, 0.1)
+    for module in (data_prep.shard_stage, data_prep.recorded, bagpipe_hpc.storage.shards.manifest):
+        monkeypatch.setattr(module, "SPARSE_INT32_ROWS", max(naive.table_rows) + spare)
     source = write_text(tmp_path / "clicks", lines)
     manifest = prepare_clicks([source], tmp_path / "out", PrepareSettings(backend=backend), silent)
-    assert manifest.sparse_dtype == "int64"
+    assert manifest.sparse_dtype == dtype
     verify_shards(tmp_path / "out", manifest, "quick")
-    assert_holds(tmp_path / "out", manifest, prepare_naively(lines, 2, 0.1))
+    assert_holds(tmp_path / "out", manifest, naive)
+    recorded = data_prep.recorded.load_recorded(tmp_path / "out")
+    batch, _ = recorded.source_format.parse_block("".join(f"{line}\n" for line in lines).encode())
+    assert recorded.encoder(backend).encode([batch]).sparse.dtype == dtype
 
 
 def test_the_vocabulary_comes_from_training_rows_only(tmp_path: Path) -> None:

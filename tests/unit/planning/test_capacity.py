@@ -113,6 +113,16 @@ def test_slots_beyond_their_numbers_are_refused(monkeypatch: pytest.MonkeyPatch)
         measure_need(BUILD, Window(20, 5), one_segment(skewed_trace(3)))
 
 
+def test_as_many_slots_as_there_are_numbers_are_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches, window = skewed_trace(3), Window(20, 5)
+    need = measure_need(BUILD, window, one_segment(batches))
+    monkeypatch.setattr(capacity, "MOST_SLOTS", need.groups[0].total)
+    assert measure_need(BUILD, window, one_segment(batches)) == need
+    monkeypatch.setattr(capacity, "MOST_SLOTS", need.groups[0].total - 1)
+    with pytest.raises(CapacityError, match="slots are numbered up to"):
+        measure_need(BUILD, window, one_segment(batches))
+
+
 def test_without_a_limit_the_wanted_window_is_used(caplog: pytest.LogCaptureFixture) -> None:
     batches, wanted = skewed_trace(3), Window(20, 5)
     assert fit_window(BUILD, wanted, one_segment(batches), cache_rows=0).window == wanted
@@ -210,7 +220,13 @@ def test_slots_beyond_their_numbers_are_not_expected(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize(
     ("window", "batches", "tells"),
-    [(Window(1, 1), 100, False), (Window(40, 10), 100, True), (Window(200, 50), 300, True), (Window(9, 5), 100, False)],
+    [
+        (Window(1, 1), 100, False),
+        (Window(40, 10), 100, True),
+        (Window(200, 50), 300, True),
+        (Window(9, 5), 100, False),
+        (Window(8, 4), 100, True),
+    ],
 )
 def test_how_long_a_beginning_is(window: Window, batches: int, tells: bool) -> None:
     assert beginning_batches(window) == batches
@@ -232,7 +248,9 @@ def test_where_nothing_can_be_reserved_slots_of_copies_are_doubled() -> None:
     assert need.in_memory().groups == (CacheSlots(80, 20), CacheSlots(10, 7))
 
 
-@pytest.mark.parametrize(("cache_rows", "reserved"), [(71, (0, 0)), (82, (10, 0)), (104, (30, 2)), (999, (60, 6))])
+@pytest.mark.parametrize(
+    ("cache_rows", "reserved"), [(71, (0, 0)), (82, (10, 0)), (84, (10, 0)), (104, (30, 2)), (999, (60, 6))]
+)
 def test_the_cache_never_has_more_rows_than_it_may_have(cache_rows: int, reserved: tuple[int, int]) -> None:
     need = of_homes(CacheSlots(100, 20, 60), CacheSlots(10, 7, 6))
     fitted = fit_window(BUILD, need.window, one_segment([]), cache_rows, expected=lambda: need)

@@ -137,6 +137,11 @@ def test_frozen_layers_may_change(tmp_path: Path, dense: str, then: tuple[str, .
     assert optimizer.state_dict()["state"].keys() == trained_states(old)[1]["state"].keys()
 
 
+def test_options_ask_for_no_state_of_frozen_layers(tmp_path: Path) -> None:
+    frozen = replace(config("Adam", amsgrad=True), model=replace(MODEL, frozen=("*",)))
+    check_dense(resumed(frozen, tmp_path, trained_states(config("Adam"))))
+
+
 def test_a_foreign_state_of_a_frozen_layer_is_refused(tmp_path: Path) -> None:
     frozen = replace(config("Adafactor"), model=replace(MODEL, frozen=("bottom.*",)))
     model, optimizer = trained_states(config("Adafactor"))
@@ -193,6 +198,8 @@ def broken(states: tuple[dict[str, Any], dict[str, Any]], what: str) -> tuple[di
             state[0]["more"] = torch.zeros(3, 3, 3)
         case "state of no weight":
             state[99] = state[0]
+        case "state of a weight before the first":
+            state[-1] = state[0]
         case "no groups":
             optimizer["param_groups"] = []
         case "groups are a number":
@@ -219,6 +226,7 @@ def broken(states: tuple[dict[str, Any], dict[str, Any]], what: str) -> tuple[di
         "a step has a shape",
         "something large besides",
         "state of no weight",
+        "state of a weight before the first",
         "no groups",
         "groups are a number",
         "weights in another order",
@@ -261,6 +269,13 @@ def test_weights_of_another_type_are_refused_and_not_rounded(tmp_path: Path, sco
     model, optimizer = trained_states(config())
     run = resumed(config(), tmp_path, ({name: value.double() for name, value in model.items()}, optimizer))
     with pytest.raises(CheckpointError, match=rf"is torch\.float64 .* instead of torch\.float32 .*; {cure}"):
+        check_dense(replace(run, trains=False) if scores else warm(run))
+
+
+@pytest.mark.parametrize("scores", [True, False])
+def test_a_missing_weight_is_refused_before_anybody_loads_it(tmp_path: Path, scores: bool) -> None:
+    run = resumed(config(), tmp_path, broken(trained_states(config()), "a weight is missing"))
+    with pytest.raises(CheckpointError, match=r"it has no tensor top\.0\.bias"):
         check_dense(replace(run, trains=False) if scores else warm(run))
 
 
