@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from bagpipe_hpc.errors import CapacityError
 from bagpipe_hpc.plan.bags import Bags
+from bagpipe_hpc.plan.slices import dealt_whole
 from bagpipe_hpc.planning import capacity
 from bagpipe_hpc.planning.capacity import (
     CacheNeed,
@@ -175,6 +176,21 @@ def test_what_is_expected_is_said_of_what_the_beginning_needs() -> None:
     assert told == [measured.groups]
     assert need.groups == (CacheSlots(70, 80),)
     assert (need.window, need.planner_bytes) == (window, measured.planner_bytes)
+
+
+def test_needs_are_those_of_the_slices_that_trainers_get() -> None:
+    batches, window, start = skewed_trace(1), Window(3, 1), partial(dealt_whole, 2)
+    need = measure_need(BUILD, window, one_segment(batches), start_slicing=start)
+    assert need.groups != measure_need(BUILD, window, one_segment(batches)).groups
+    assert expected_need(BUILD, window, one_segment(batches), list, start_slicing=start).groups == need.groups
+    fitted = fit_window(BUILD, Window(20, 5), one_segment(batches), need.total_rows, start_slicing=start)
+    assert 1 < fitted.window.lookahead < 20
+    assert fitted == measure_need(BUILD, fitted.window, one_segment(batches), start_slicing=start)
+
+
+def test_a_planner_that_outgrows_the_memory_at_the_beginning_is_stopped() -> None:
+    with pytest.raises(CapacityError, match="batches read, the planner takes"):
+        expected_need(BUILD, Window(8, 2), one_segment(skewed_trace(3)), two_more, memory_bytes=1)
 
 
 @settings(max_examples=share_of(25))

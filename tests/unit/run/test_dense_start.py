@@ -199,7 +199,7 @@ def broken(states: tuple[dict[str, Any], dict[str, Any]], what: str) -> tuple[di
         case "state of no weight":
             state[99] = state[0]
         case "state of a weight before the first":
-            state[-1] = state[0]
+            state[-1] = {"step": state[0]["step"]}
         case "no groups":
             optimizer["param_groups"] = []
         case "groups are a number":
