@@ -140,6 +140,18 @@ def test_values_without_an_id_share_buckets(tmp_path: Path, backend: str, limit:
     assert "fmix64(value) mod unseen_buckets" in manifest.settings["ids"]
 
 
+def test_values_that_are_hashed_are_hashed_alike(tmp_path: Path) -> None:
+    source, hashed = write_text(tmp_path / "day", random_rows(40, seed=2)), PrepareSettings(max_rows_per_table=5)
+    first = prepare_clicks([source], tmp_path / "first", hashed, silent)
+    later = prepare_clicks([source], tmp_path / "later", PrepareSettings(like=tmp_path / "first"), silent)
+    assert (later.table_rows, later.hashed_tables) == (first.table_rows, first.hashed_tables)
+    expected = [read_split(tmp_path / "first", first, split)[2] for split in ("train", "test")]
+    assert np.array_equal(read_split(tmp_path / "later", later, "test")[2], np.concatenate(expected))
+    for asked in ({"min_count": 2}, {"max_rows_per_table": 6}):
+        with pytest.raises(ConfigError, match=r"first was prepared with (max-rows-per-table = )?5, and"):
+            load_recorded(tmp_path / "first").refuse_contradictions(asked)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_rows_to_score_need_no_labels(tmp_path: Path, days: tuple[list[str], list[str]], backend: str) -> None:
     lines = days[1]
@@ -240,6 +252,14 @@ def test_flags_that_contradict_are_refused(
     assert not (tmp_path / "out").exists()
     same = ["--min-count", "4", "--unseen-buckets", "0", "--format", "criteo"]
     assert main([*command, "--output", str(tmp_path / "out"), *same]) == 0
+
+
+@pytest.mark.usefixtures("days")
+def test_another_schema_is_refused(tmp_path: Path) -> None:
+    recorded = load_recorded(tmp_path / "first")
+    recorded.refuse_contradictions({"schema": recorded.settings.schema})
+    with pytest.raises(ConfigError, match=r"schema = 'a schema': .*first was prepared with another one"):
+        recorded.refuse_contradictions({"schema": {"columns": []}})
 
 
 @pytest.mark.usefixtures("days")

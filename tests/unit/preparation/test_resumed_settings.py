@@ -218,7 +218,8 @@ def test_a_setting_that_was_not_recorded_is_another(output: Path) -> None:
 def test_a_policy_that_a_checkpoint_names_is_not_imported(
     name: object, output: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "a_policy_of_a_stranger.py").write_text("raise SystemExit('imported')")
+    trace = tmp_path / "imported"
+    (tmp_path / "a_policy_of_a_stranger.py").write_text(f"open({str(trace)!r}, 'w').close()")
     monkeypatch.syspath_prepend(tmp_path)
     recorded = to_document(settings(output))
     recorded["policy"]["name"] = name
@@ -226,6 +227,7 @@ def test_a_policy_that_a_checkpoint_names_is_not_imported(
     write_checkpoint(output / "o", sample_records(TABLES, 5), TABLES, training_data=rows, config=recorded)
     with pytest.raises(CheckpointError, match=r"policy\.name: .* then, 'bagpipe' now \(the samples' order\)"):
         find_start(settings(output / "o"), SHARDS)
+    assert not trace.exists()
 
 
 def test_a_checkpoint_from_before_there_were_features_of_several_ids_goes_on(output: Path) -> None:
