@@ -238,6 +238,21 @@ def test_a_checkpoint_from_before_there_were_features_of_several_ids_goes_on(out
     assert find_start(settings(output / "o"), SHARDS) is not None
 
 
+@pytest.mark.parametrize(
+    "key",
+    ["tables.initial_bound", "graph.fan_outs", "model.frozen", "train.row_sums", "optimizer.rows_weight_decay_mode"],
+)
+def test_a_checkpoint_from_before_there_was_a_choice_made_that_of_then(output: Path, key: str) -> None:
+    recorded = to_document(settings(output))
+    section, _, name = key.partition(".")
+    del recorded[section][name]
+    data = {"training_data": SHARDS.digest("train"), "evaluation_data": SHARDS.digest("test")}
+    write_checkpoint(output / "o", sample_records(TABLES, 5), TABLES, **data, config=recorded)
+    start = find_start(settings(output / "o"), SHARDS)
+    assert start is not None
+    assert changes_since(start.manifest, job_of(settings(output / "o")), start.manifest.arithmetic) == []
+
+
 def test_the_order_of_the_shards_counts_and_their_names_do_not() -> None:
     first, second = SHARDS.train[0], replace(SHARDS.train[0], file="b.h5", sha256="1" * 64)
     digests = {
