@@ -1,8 +1,11 @@
 """The movers' barrier opens when all have come, once, and says who waits for what."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from bagpipe_hpc.errors import WaitTimeoutError
+from bagpipe_hpc.mpi import group_barrier
 from bagpipe_hpc.mpi.group_barrier import GroupBarrier
 from bagpipe_hpc.mpi.waiting import wait_until
 
@@ -11,6 +14,7 @@ from bagpipe_hpc.mpi.waiting import wait_until
 def test_it_opens_once_for_each_time_that_all_have_come(comm):
     barrier = GroupBarrier(comm, timeout_s=30.0)
     assert not barrier.poll()
+    assert barrier.awaited() == []
     for late in (0, 2, 1):
         if comm.Get_rank() == late:
             for other in {0, 1, 2} - {late}:
@@ -21,8 +25,10 @@ def test_it_opens_once_for_each_time_that_all_have_come(comm):
             assert not any(barrier.poll() for _ in range(50))
             comm.send(None, dest=late)
         assert barrier.is_entered
+        assert [len(requests) for requests in barrier.awaited()] == [1]
         wait_until(barrier.poll, "the group", 30.0)
         assert not barrier.is_entered
+        assert barrier.awaited() == []
         assert not barrier.poll()
 
 
@@ -40,6 +46,25 @@ def test_a_missing_mover_is_noticed(comm):
             wait_until(barrier.poll, "the timeout", 30.0)
         comm.send(None, dest=0)
     wait_until(lambda: not barrier.is_entered or arrived(barrier), "rank 0 after all", 30.0)
+
+
+@pytest.mark.mpi(min_size=3)
+def test_each_group_has_the_whole_time(comm, monkeypatch):
+    now_s = 0.0
+    monkeypatch.setattr(group_barrier, "time", SimpleNamespace(monotonic=lambda: now_s))
+    barrier = GroupBarrier(comm, timeout_s=10.0)
+    for start_s in (0.0, 100.0):
+        now_s = start_s
+        if comm.Get_rank() == 0:
+            for other in (1, 2):
+                comm.recv(source=other)
+            barrier.enter("a group")
+        else:
+            barrier.enter("a group")
+            now_s = start_s + 10.0
+            assert not barrier.poll()
+            comm.send(None, dest=0)
+        wait_until(barrier.poll, "the group", 30.0)
 
 
 def arrived(barrier: GroupBarrier) -> bool:

@@ -2,6 +2,7 @@
 
 import time
 
+import numpy as np
 import pytest
 from mpi4py import MPI
 
@@ -25,14 +26,62 @@ def test_every_pair_is_measured():
     comm.Free()
 
 
+class LosingWindow:
+    """A window that loses one of the numbers that were put, before they are got back."""
+
+    def __init__(self, window: MPI.Win) -> None:
+        self.Rput, self.Rget = window.Rput, window.Rget
+        self._window = window
+
+    def Flush(self, rank: int) -> None:  # noqa: N802 - MPI's name
+        self._window.Flush(rank)
+        self._window.Put([np.full(1, 7.0, np.float32), MPI.FLOAT], rank, (20, 1, MPI.FLOAT))
+        self._window.Flush(rank)
+
+
 @pytest.mark.mpi(min_size=2)
 def test_wrong_numbers_are_noticed(monkeypatch):
-    """One that was put to another place than where it is looked for."""
-    monkeypatch.setattr(host_links.np, "array_equal", lambda put, got: bool((put + 1 == got).all()))
+    put_and_get = host_links._Pair._put_and_get
+
+    def losing(pair: host_links._Pair) -> bool:
+        pair._window = LosingWindow(pair._window)
+        return put_and_get(pair)
+
+    monkeypatch.setattr(host_links._Pair, "_put_and_get", losing)
     comm = MPI.COMM_WORLD.Dup()
     found = probe_links(comm, ["a", "b"], timeout_s=30.0)
     if comm.Get_rank() == 0:
         assert [probe.one_sided for probe in found] == [False]
+    comm.Free()
+
+
+class HandClock:
+    """A clock that moves by hand: of 100 round trips the first takes 2 s, the others 6 s, and so do long messages."""
+
+    monotonic, sleep = time.monotonic, time.sleep
+
+    def __init__(self, now_s: float) -> None:
+        self._now_s = now_s
+        self._elapsed_s = (second for trip in range(200) for second in (0.0, 2.0 if trip == 0 else 6.0))
+
+    def time(self) -> float:
+        return self._now_s
+
+    def perf_counter(self) -> float:
+        return next(self._elapsed_s)
+
+
+@pytest.mark.mpi(min_size=2)
+def test_measures_are_those_of_the_clocks(monkeypatch):
+    """The quickest of the round trips says most of how far the clocks are apart."""
+    comm = MPI.COMM_WORLD.Dup()
+    monkeypatch.setattr(host_links, "time", HandClock(1000.0 + 50.0 * comm.Get_rank()))
+    found = probe_links(comm, ["a", "b"], timeout_s=30.0)
+    if comm.Get_rank() == 0:
+        (probe,) = found
+        assert probe.latency_s == 3.0
+        assert probe.clock_s == 49.0
+        assert probe.bytes_per_s == pytest.approx(8 * (4 << 20) / 6)
     comm.Free()
 
 

@@ -68,6 +68,7 @@ def test_later_rows_have_the_ids_of_the_earlier_ones(
     assert sparse.tolist() == ids_by(naive, days[1])
     assert manifest.tables == earlier.tables
     assert manifest.vocabularies == earlier.vocabularies
+    assert (manifest.grown_from, manifest.waiting) == (None, None)
     vocabularies = [(tmp_path / name / "vocabularies.h5").read_bytes() for name in ("first", "later")]
     assert vocabularies[0] == vocabularies[1]
     assert manifest.settings is not None
@@ -130,6 +131,18 @@ def test_values_without_an_id_share_buckets(tmp_path: Path, backend: str, limit:
     assert manifest.settings is not None
     assert manifest.settings["unseen_buckets"] == 3
     assert "fmix64(value) mod unseen_buckets" in manifest.settings["ids"]
+
+
+def test_values_that_are_hashed_are_hashed_alike(tmp_path: Path) -> None:
+    source, hashed = write_text(tmp_path / "day", random_rows(40, seed=2)), PrepareSettings(max_rows_per_table=5)
+    first = prepare_clicks([source], tmp_path / "first", hashed, silent)
+    later = prepare_clicks([source], tmp_path / "later", PrepareSettings(like=tmp_path / "first"), silent)
+    assert (later.table_rows, later.hashed_tables) == (first.table_rows, first.hashed_tables)
+    expected = [read_split(tmp_path / "first", first, split)[2] for split in ("train", "test")]
+    assert np.array_equal(read_split(tmp_path / "later", later, "test")[2], np.concatenate(expected))
+    for asked in ({"min_count": 2}, {"max_rows_per_table": 6}):
+        with pytest.raises(ConfigError, match=r"first was prepared with (max-rows-per-table = )?5, and"):
+            load_recorded(tmp_path / "first").refuse_contradictions(asked)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -232,6 +245,14 @@ def test_flags_that_contradict_are_refused(
     assert not (tmp_path / "out").exists()
     same = ["--min-count", "4", "--unseen-buckets", "0", "--format", "criteo"]
     assert main([*command, "--output", str(tmp_path / "out"), *same]) == 0
+
+
+@pytest.mark.usefixtures("days")
+def test_another_schema_is_refused(tmp_path: Path) -> None:
+    recorded = load_recorded(tmp_path / "first")
+    recorded.refuse_contradictions({"schema": recorded.settings.schema})
+    with pytest.raises(ConfigError, match=r"schema = 'a schema': .*first was prepared with another one"):
+        recorded.refuse_contradictions({"schema": {"columns": []}})
 
 
 @pytest.mark.usefixtures("days")

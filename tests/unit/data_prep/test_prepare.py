@@ -1,6 +1,5 @@
 """Prepared shards hold what a plain reading of the text gives; and what is refused."""
 
-import errno
 import gzip
 import lzma
 from collections import Counter
@@ -15,8 +14,9 @@ from hypothesis import strategies as st
 
 import bagpipe_hpc.storage.shards.manifest
 import data_prep.prepare
+import data_prep.recorded
 import data_prep.shard_stage
-from bagpipe_hpc.errors import CapacityError, ConfigError, DataError
+from bagpipe_hpc.errors import ConfigError, DataError
 from bagpipe_hpc.kernels.shared_library import is_built
 from bagpipe_hpc.storage.shards.check import verify_shards
 from bagpipe_hpc.storage.shards.manifest import load_manifest
@@ -140,16 +140,24 @@ def test_a_table_that_would_be_larger_than_allowed_is_hashed_and_no_other(
     assert_counts(tmp_path / "out", manifest, sparse)
 
 
+@pytest.mark.parametrize(("spare", "dtype"), [(-1, "int64"), (0, "int32")])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_ids_that_need_64_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
-    for module in (data_prep.shard_stage, bagpipe_hpc.storage.shards.manifest):
-        monkeypatch.setattr(module, "SPARSE_INT32_ROWS", 4)
+def test_ids_that_need_64_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str, spare: int, dtype: str
+) -> None:
+    """Those of the largest table decide, in shards and for samples that are encoded alone."""
     lines = random_rows(30, seed=5)
+    naive = prepare_naively(lines, 2, 0.1)
+    for module in (data_prep.shard_stage, data_prep.recorded, bagpipe_hpc.storage.shards.manifest):
+        monkeypatch.setattr(module, "SPARSE_INT32_ROWS", max(naive.table_rows) + spare)
     source = write_text(tmp_path / "clicks", lines)
     manifest = prepare_clicks([source], tmp_path / "out", PrepareSettings(backend=backend), silent)
-    assert manifest.sparse_dtype == "int64"
+    assert manifest.sparse_dtype == dtype
     verify_shards(tmp_path / "out", manifest, "quick")
-    assert_holds(tmp_path / "out", manifest, prepare_naively(lines, 2, 0.1))
+    assert_holds(tmp_path / "out", manifest, naive)
+    recorded = data_prep.recorded.load_recorded(tmp_path / "out")
+    batch, _ = recorded.source_format.parse_block("".join(f"{line}\n" for line in lines).encode())
+    assert recorded.encoder(backend).encode([batch]).sparse.dtype == dtype
 
 
 def test_the_vocabulary_comes_from_training_rows_only(tmp_path: Path) -> None:
@@ -292,31 +300,6 @@ def test_an_output_that_is_a_file(tmp_path: Path) -> None:
     source = write_text(tmp_path / "clicks", random_rows(3, seed=4))
     with pytest.raises(DataError, match=r"clicks: cannot be written .*; check the path"):
         prepare_clicks([source], tmp_path / "clicks", PrepareSettings(), silent)
-
-
-def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    source = write_text(tmp_path / "clicks", random_rows(3, seed=4))
-    monkeypatch.setattr(data_prep.shard_stage, "write_encoded_shard", fail)
-    monkeypatch.setattr(data_prep.shard_stage, "write_shard", fail)
-    with pytest.raises(CapacityError, match=r"out: the disk is full.* run bagpipe prepare again"):
-        prepare_clicks([source], tmp_path / "out", PrepareSettings(), silent)
-    with pytest.raises(CapacityError, match=r"^found.csv: the disk is full; free some space and start again$"):
-        prepare_clicks([source], tmp_path / "rows", PrepareSettings(), silent, made_for=Path("found.csv"))
-
-
-def test_a_disk_that_is_full_at_the_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise OSError(errno.EDQUOT, "Disk quota exceeded")
-
-    source = write_text(tmp_path / "clicks", random_rows(3, seed=4))
-    with monkeypatch.context() as patch:
-        patch.setattr(data_prep.prepare, "save_manifest", fail)
-        with pytest.raises(CapacityError, match="out: the disk is full"):
-            prepare_clicks([source], tmp_path / "out", PrepareSettings(), silent)
-    prepare_clicks([source], tmp_path / "out", PrepareSettings(), silent)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

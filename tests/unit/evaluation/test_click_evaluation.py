@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from bagpipe_hpc.evaluation import click_evaluation
 from bagpipe_hpc.evaluation.click_evaluation import ClickEvaluation, Evaluation, measure
 from bagpipe_hpc.evaluation.label_evaluations import LabelEvaluations
+from bagpipe_hpc.evaluation.pairs import MOST_GROUPS, MOST_SAMPLES, GroupPairs, PairCounts, entries, pairs_by_group
 from bagpipe_hpc.evaluation.peers import Alone
 from tests.unit.evaluation.peers_in_threads import ThreadPeer, on_peers
 
@@ -146,6 +148,22 @@ def test_counts_of_many_pairs_do_not_overflow() -> None:
     labels = np.tile([0, 1], 500_000).astype(np.float32)
     for logits, auc in ((np.zeros_like(labels), 0.5), (labels, 1.0), (-labels, 0.0)):
         assert measure(labels, logits).auc == auc
+
+
+def test_the_last_group_and_the_most_samples_fit_into_64_bits() -> None:
+    zeros, groups = np.zeros(2, np.float32), np.array([0, MOST_GROUPS - 1])
+    assert pairs_by_group(PairCounts.of(entries(zeros, zeros, groups)))[0].tolist() == groups.tolist()
+    half = MOST_SAMPLES // 2
+    counts = PairCounts(np.arange(2, dtype=np.uint64), clicks=np.array([0, half]), others=np.array([half, 0]))
+    (fields,) = zip(*pairs_by_group(counts), strict=True)
+    assert GroupPairs(*map(int, fields)).auc == 1.0
+
+
+def test_more_samples_than_pairs_can_be_counted_of_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(click_evaluation, "MOST_SAMPLES", 3)
+    assert measure(*arrays([(1, 1.0, 0), (0, 0.0, 0), (0, 0.5, 0)])[:2]).auc == 1.0
+    with pytest.raises(ValueError, match="4 samples: 3 at most"):
+        measure(*arrays([(1, 1.0, 0)] * 4)[:2])
 
 
 def test_many_calls_are_one_large_one() -> None:

@@ -34,6 +34,20 @@ def test_more_numbers_than_fit_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert float(sum_of(values)) == math.fsum(values)
 
 
+def test_halves_that_go_together_are_added_without_rounding() -> None:
+    """More of them than memory for a test has room for: their number times the largest half stays within float64."""
+    longest_half = max(exact_sum._HALF_BITS, exact_sum._MANTISSA_BITS - exact_sum._HALF_BITS)
+    assert exact_sum._MOST_AT_ONCE << longest_half <= 1 << exact_sum._MANTISSA_BITS
+
+
+def test_last_bits_stay_where_the_first_ones_cancel() -> None:
+    assert float(sum_of([1 + 2.0**-52, -1.0])) == 2.0**-52
+
+
+def test_a_sum_below_zero_is_not_zero() -> None:
+    assert [bool(sum_of(values)) for values in ([-0.5], [0.5], [0.5, -0.5], [])] == [True, True, False, False]
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_is_refused(value: float) -> None:
     with pytest.raises(ValueError, match="finite"):

@@ -116,6 +116,11 @@ def deliver(columns: Sequence[FakeColumn]) -> None:
             ctypes.memmove(memory, columns[other].sent[row], count)
 
 
+def test_rows_that_stay_have_a_place_and_do_not_travel() -> None:
+    assert Layout.of(np.array([2, 3, 1], np.int32), 4) == Layout([8, 12, 4], [0, 8, 20])
+    assert Layout.of(np.array([2, 3, 1], np.int32), 4, stays=1) == Layout([8, 0, 4], [0, 8, 20])
+
+
 @given(grids, kinds, st.sampled_from([0, 4, 8]), st.integers(0, 2**32))
 def test_rows_arrive_in_the_order_of_their_senders(
     hops: GridHops, grid: Grid, kind: tuple[type, int], handle_bytes: int, seed: int

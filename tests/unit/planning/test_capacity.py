@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from bagpipe_hpc.errors import CapacityError
 from bagpipe_hpc.plan.bags import Bags
+from bagpipe_hpc.plan.slices import dealt_whole
 from bagpipe_hpc.planning import capacity
 from bagpipe_hpc.planning.capacity import (
     CacheNeed,
@@ -113,6 +114,16 @@ def test_slots_beyond_their_numbers_are_refused(monkeypatch: pytest.MonkeyPatch)
         measure_need(BUILD, Window(20, 5), one_segment(skewed_trace(3)))
 
 
+def test_as_many_slots_as_there_are_numbers_are_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches, window = skewed_trace(3), Window(20, 5)
+    need = measure_need(BUILD, window, one_segment(batches))
+    monkeypatch.setattr(capacity, "MOST_SLOTS", need.groups[0].total)
+    assert measure_need(BUILD, window, one_segment(batches)) == need
+    monkeypatch.setattr(capacity, "MOST_SLOTS", need.groups[0].total - 1)
+    with pytest.raises(CapacityError, match="slots are numbered up to"):
+        measure_need(BUILD, window, one_segment(batches))
+
+
 def test_without_a_limit_the_wanted_window_is_used(caplog: pytest.LogCaptureFixture) -> None:
     batches, wanted = skewed_trace(3), Window(20, 5)
     assert fit_window(BUILD, wanted, one_segment(batches), cache_rows=0).window == wanted
@@ -167,6 +178,21 @@ def test_what_is_expected_is_said_of_what_the_beginning_needs() -> None:
     assert (need.window, need.planner_bytes) == (window, measured.planner_bytes)
 
 
+def test_needs_are_those_of_the_slices_that_trainers_get() -> None:
+    batches, window, start = skewed_trace(1), Window(3, 1), partial(dealt_whole, 2)
+    need = measure_need(BUILD, window, one_segment(batches), start_slicing=start)
+    assert need.groups != measure_need(BUILD, window, one_segment(batches)).groups
+    assert expected_need(BUILD, window, one_segment(batches), list, start_slicing=start).groups == need.groups
+    fitted = fit_window(BUILD, Window(20, 5), one_segment(batches), need.total_rows, start_slicing=start)
+    assert 1 < fitted.window.lookahead < 20
+    assert fitted == measure_need(BUILD, fitted.window, one_segment(batches), start_slicing=start)
+
+
+def test_a_planner_that_outgrows_the_memory_at_the_beginning_is_stopped() -> None:
+    with pytest.raises(CapacityError, match="batches read, the planner takes"):
+        expected_need(BUILD, Window(8, 2), one_segment(skewed_trace(3)), two_more, memory_bytes=1)
+
+
 @settings(max_examples=share_of(25))
 @given(st.integers(0, 2**32), st.integers(1, 40), st.integers(1, 3))
 def test_a_pool_never_has_more_slots_in_use_than_there_are_rows(seed: int, rows: int, trainers: int) -> None:
@@ -210,7 +236,13 @@ def test_slots_beyond_their_numbers_are_not_expected(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize(
     ("window", "batches", "tells"),
-    [(Window(1, 1), 100, False), (Window(40, 10), 100, True), (Window(200, 50), 300, True), (Window(9, 5), 100, False)],
+    [
+        (Window(1, 1), 100, False),
+        (Window(40, 10), 100, True),
+        (Window(200, 50), 300, True),
+        (Window(9, 5), 100, False),
+        (Window(8, 4), 100, True),
+    ],
 )
 def test_how_long_a_beginning_is(window: Window, batches: int, tells: bool) -> None:
     assert beginning_batches(window) == batches
@@ -232,7 +264,9 @@ def test_where_nothing_can_be_reserved_slots_of_copies_are_doubled() -> None:
     assert need.in_memory().groups == (CacheSlots(80, 20), CacheSlots(10, 7))
 
 
-@pytest.mark.parametrize(("cache_rows", "reserved"), [(71, (0, 0)), (82, (10, 0)), (104, (30, 2)), (999, (60, 6))])
+@pytest.mark.parametrize(
+    ("cache_rows", "reserved"), [(71, (0, 0)), (82, (10, 0)), (84, (10, 0)), (104, (30, 2)), (999, (60, 6))]
+)
 def test_the_cache_never_has_more_rows_than_it_may_have(cache_rows: int, reserved: tuple[int, int]) -> None:
     need = of_homes(CacheSlots(100, 20, 60), CacheSlots(10, 7, 6))
     fitted = fit_window(BUILD, need.window, one_segment([]), cache_rows, expected=lambda: need)

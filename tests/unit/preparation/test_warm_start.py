@@ -314,10 +314,12 @@ def test_other_columns_are_not_scored_and_not_gone_on_with(output: Path) -> None
     with pytest.raises(CheckpointError, match=r"other columns than those of data: column numeric I1 then, .* I2 now"):
         require_same_ids(checkpoint, swapped, Path("data"))
     require_same_ids(checkpoint, replace(swapped, train=EARLIER.train), Path("data"))
-    with pytest.raises(
-        CheckpointError, match=r"data\.path, columns: 'column numeric I1' then, 'column numeric I2' now"
-    ):
-        require_same_training(checkpoint, Config(), swapped)
+    grown = replace(swapped, vocabularies=LATER.vocabularies, grown_from="a" * 64)
+    for shards in (swapped, grown):
+        with pytest.raises(
+            CheckpointError, match=r"data\.path, columns: 'column numeric I1' then, 'column numeric I2' now"
+        ):
+            require_same_training(checkpoint, Config(), shards)
     with pytest.raises(CheckpointError) as refusal:
         require_same_training(checkpoint, Config(), of_schema(later))
     assert "data.path, columns" not in str(refusal.value)

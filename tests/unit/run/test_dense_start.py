@@ -15,6 +15,7 @@ from bagpipe_hpc.models.build import build_model
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer, known_optimizers
 from bagpipe_hpc.run.dense_start import check_dense, load_dense
 from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.run.table_origins import WarmStart
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.shards.entries import TableInfo
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
@@ -136,6 +137,11 @@ def test_frozen_layers_may_change(tmp_path: Path, dense: str, then: tuple[str, .
     assert optimizer.state_dict()["state"].keys() == trained_states(old)[1]["state"].keys()
 
 
+def test_options_ask_for_no_state_of_frozen_layers(tmp_path: Path) -> None:
+    frozen = replace(config("Adam", amsgrad=True), model=replace(MODEL, frozen=("*",)))
+    check_dense(resumed(frozen, tmp_path, trained_states(config("Adam"))))
+
+
 def test_a_foreign_state_of_a_frozen_layer_is_refused(tmp_path: Path) -> None:
     frozen = replace(config("Adafactor"), model=replace(MODEL, frozen=("bottom.*",)))
     model, optimizer = trained_states(config("Adafactor"))
@@ -216,6 +222,8 @@ def broken(states: tuple[dict[str, Any], dict[str, Any]], what: str) -> tuple[di
             state[0]["more"] = torch.zeros(3, 3, 3)
         case "state of no weight":
             state[99] = state[0]
+        case "state of a weight before the first":
+            state[-1] = {"step": state[0]["step"]}
         case "no groups":
             optimizer["param_groups"] = []
         case "groups are a number":
@@ -242,6 +250,7 @@ def broken(states: tuple[dict[str, Any], dict[str, Any]], what: str) -> tuple[di
         "a step has a shape",
         "something large besides",
         "state of no weight",
+        "state of a weight before the first",
         "no groups",
         "groups are a number",
         "weights in another order",
@@ -255,6 +264,43 @@ def test_a_foreign_state_is_refused(tmp_path: Path, what: str) -> None:
     run = resumed(config(), tmp_path, broken(trained_states(config()), what))
     with pytest.raises(CheckpointError, match="does not fit the model or its optimizer"):
         check_dense(run)
+
+
+def warm(run: Run, *, takes_dense: bool = True) -> Run:
+    """A new training that begins with the weights of the checkpoint that a run would have gone on from."""
+    assert run.start is not None
+    return replace(run, start=None, warm_start=WarmStart(run.start, None, takes_dense))
+
+
+@pytest.mark.parametrize("kind", ["scores", "begins", "begins with the rows alone"])
+def test_who_does_not_go_on_takes_weights_without_the_optimizers_state(tmp_path: Path, kind: str) -> None:
+    before = trained_states(config("SGD", momentum=0.9))
+    run = resumed(config("Adam"), tmp_path, before)
+    run = replace(run, trains=False) if kind == "scores" else warm(run, takes_dense=kind == "begins")
+    check_dense(run)
+    model, optimizer = model_and_optimizer(run.config)
+    own = {name: value.clone() for name, value in model.state_dict().items()}
+    load_dense(run, model, optimizer)
+    assert not optimizer.state_dict()["state"]
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, (own if kind == "begins with the rows alone" else before[0])[name])
+
+
+@pytest.mark.parametrize(
+    ("scores", "cure"), [(True, "score data with the features"), (False, "start with the same model")]
+)
+def test_weights_of_another_type_are_refused_and_not_rounded(tmp_path: Path, scores: bool, cure: str) -> None:
+    model, optimizer = trained_states(config())
+    run = resumed(config(), tmp_path, ({name: value.double() for name, value in model.items()}, optimizer))
+    with pytest.raises(CheckpointError, match=rf"is torch\.float64 .* instead of torch\.float32 .*; {cure}"):
+        check_dense(replace(run, trains=False) if scores else warm(run))
+
+
+@pytest.mark.parametrize("scores", [True, False])
+def test_a_missing_weight_is_refused_before_anybody_loads_it(tmp_path: Path, scores: bool) -> None:
+    run = resumed(config(), tmp_path, broken(trained_states(config()), "a weight is missing"))
+    with pytest.raises(CheckpointError, match=r"it has no tensor top\.0\.bias"):
+        check_dense(replace(run, trains=False) if scores else warm(run))
 
 
 def test_a_new_training_has_nothing_to_check() -> None:

@@ -1,6 +1,7 @@
 """Rows of a checkpoint come to their places in tables that have grown, or whose ids mean other values."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -97,8 +98,12 @@ def test_ids_that_are_no_longer_and_tables_without_an_origin_begin_anew(checkpoi
     assert (found["C9"] == NEW).all()
 
 
-def test_rows_go_where_their_values_are(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of one table by value, those of another by id."""
+@pytest.mark.parametrize("says_values_itself", [False, True])
+def test_rows_go_where_their_values_are(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, says_values_itself: bool
+) -> None:
+    """Those of one table by value, those of another by id; each is read in pieces."""
+    monkeypatch.setattr(table_origins, "stream_rows", lambda _: 2)
     earlier = {"C1": np.array([50, 10, 40, 20], np.uint32)}
     later = {"C1": np.array([10, 99, 20, 50, 98], np.uint32)}
     monkeypatch.setattr(table_origins, "load_manifest", lambda path: path)
@@ -106,8 +111,14 @@ def test_rows_go_where_their_values_are(checkpoint: Path, monkeypatch: pytest.Mo
     def read(path: Path, _: object, name: str) -> TableVocabulary:
         return TableVocabulary((earlier if path == Path("before") else later)[name])
 
+    class Exported:
+        def vocabulary(self, table: str) -> TableVocabulary:
+            return TableVocabulary(earlier[table])
+
     monkeypatch.setattr(table_origins, "read_table_vocabulary", read)
-    origins = TableOrigin("C1", Path("before")), TableOrigin("C3")
+    monkeypatch.setattr(table_origins, "ExportedModel", Exported)
+    values_of: Any = Exported() if says_values_itself else Path("before")
+    origins = TableOrigin("C1", values_of), TableOrigin("C3")
     tables = Tables((6, 7), ("C1", "C3"))
     found = laid_over(
         Origins(SavedTables(load_checkpoint(checkpoint), with_state=True), origins),
@@ -124,7 +135,7 @@ def test_rows_go_where_their_values_are(checkpoint: Path, monkeypatch: pytest.Mo
 
 def test_an_id_that_went_to_another_value_begins_anew(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only where the vocabulary has grown out of the checkpoint's: later rows with the same one may say that, too."""
-    reborn = {"C1": np.array([1, 3, 6]), "C3": np.empty(0, np.int64)}
+    reborn = {"C1": np.array([1, 3, 5, 6]), "C3": np.empty(0, np.int64)}
     monkeypatch.setattr(table_origins, "read_reborn", lambda _, __, name: reborn[name])
     tables, origins = Tables((7, 7), ("C1", "C3")), (TableOrigin("C1"), TableOrigin("C3"))
     rows = SavedTables(load_checkpoint(checkpoint), with_state=True)
