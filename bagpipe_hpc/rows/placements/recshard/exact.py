@@ -10,6 +10,10 @@
 The joint variable keeps it linear.
 """
 
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 
@@ -72,6 +76,24 @@ def solve(problem: Problem, time_limit_s: float, gap: float = 1e-4) -> Solution:
     return Solution(filled, f"{status}; found by {by}", bound)
 
 
+@contextmanager
+def _muted() -> Iterator[None]:
+    """Let what native code writes to standard output go nowhere: HiGHS 1.12 tells of its search there, asked or not."""
+    try:
+        kept = os.dup(1)
+    except OSError:  # it is closed
+        yield
+        return
+    try:
+        os.dup2(nowhere := os.open(os.devnull, os.O_WRONLY), 1)
+        os.close(nowhere)
+        yield
+    finally:
+        ctypes.CDLL(None).fflush(None)
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
 def _search(problem: Problem, time_limit_s: float, gap: float, quick: Split | None) -> tuple[Split | None, str, float]:
     """The split that HiGHS finds, if any, what is to be said of the search, and its bound in seconds."""
     try:
@@ -85,13 +107,15 @@ def _search(problem: Problem, time_limit_s: float, gap: float, quick: Split | No
     program = _Program(problem)
     unknowns = len(program.choices) + 1
     longest = np.inf if quick is None else problem.slowest(quick) / program.second * (1 + 1e-9)
-    result = milp(
-        np.append(np.zeros(unknowns - 1), 1.0),
-        constraints=LinearConstraint(csr_array(program.entries, shape=(len(program.upper), unknowns)), *program.bounds),
-        bounds=Bounds(np.zeros(unknowns), np.append(program.most, longest)),
-        integrality=np.append(np.ones(unknowns - 1), 0.0),
-        options={"time_limit": time_limit_s, "mip_rel_gap": gap},
-    )
+    entries = csr_array(program.entries, shape=(len(program.upper), unknowns))
+    with _muted():
+        result = milp(
+            np.append(np.zeros(unknowns - 1), 1.0),
+            constraints=LinearConstraint(entries, *program.bounds),
+            bounds=Bounds(np.zeros(unknowns), np.append(program.most, longest)),
+            integrality=np.append(np.ones(unknowns - 1), 0.0),
+            options={"time_limit": time_limit_s, "mip_rel_gap": gap},
+        )
     said = {0: f"no split is better by {gap:g}", 1: f"{time_limit_s:g} s were over", 2: "no split keeps all limits"}
     status, bound = said.get(result.status, str(result.message)), float(result.mip_dual_bound or 0.0) * program.second
     if result.x is None:

@@ -1,12 +1,16 @@
 """RecShard's split is the best there is, keeps every limit, and its accesses are those of a replayed trace."""
 
+import ctypes
+import os
 import sys
 from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import scipy.optimize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -169,6 +173,24 @@ def test_what_takes_too_long_is_left_to_the_quick_search(monkeypatch: pytest.Mon
     assert solve(asked, 0).how == "tables.time_limit_s = 0; found by greedy search"
     monkeypatch.setattr("bagpipe_hpc.rows.placements.recshard.exact._MOST_CHOICES", 39)
     assert solve(asked, 60).how == "40 choices are too many; found by greedy search"
+
+
+def test_nothing_but_what_the_command_says_is_on_standard_output(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Some versions of HiGHS write to it by C's own stream, whose text comes when that is flushed."""
+    true_milp = scipy.optimize.milp
+
+    def talking(*arguments: Any, **settings: Any) -> Any:
+        ctypes.CDLL(None).puts(b"tmpSolver.run();")
+        os.write(1, b"as well")
+        return true_milp(*arguments, **settings)
+
+    monkeypatch.setattr(scipy.optimize, "milp", talking)
+    solve(problem(1, 0.3), time_limit_s=60)
+    os.write(1, b"the plan")
+    ctypes.CDLL(None).fflush(None)
+    assert capfd.readouterr().out == "the plan"
 
 
 def test_scipy_is_wanted_for_the_exact_search_alone(monkeypatch: pytest.MonkeyPatch) -> None:
