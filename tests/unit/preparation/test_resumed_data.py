@@ -115,3 +115,27 @@ def test_later_rows_have_tables_of_the_same_size(output: Path) -> None:
     larger = replace(later, tables=(replace(SHARDS.tables[0], rows=6), *SHARDS.tables[1:]))
     with pytest.raises(CheckpointError, match=r"rows of the tables: \[5, 3\] then, \[6, 3\] now"):
         find_start(settings(output / "o"), larger)
+
+
+def test_tables_that_have_grown_are_those_of_the_same_names(output: Path) -> None:
+    """They may have other numbers of rows, and no table comes or goes."""
+    grown = replace(
+        SHARDS,
+        train=(replace(SHARDS.train[0], sha256="1" * 64),),
+        vocabularies=FileInfo("vocabularies.h5", 1, "2" * 64),
+        grown_from="3" * 64,
+        tables=(replace(SHARDS.tables[0], rows=6), *SHARDS.tables[1:]),
+    )
+    write_checkpoint(
+        output / "o",
+        sample_records(TABLES, 5),
+        TABLES,
+        training_data=SHARDS.digest("train"),
+        vocabularies="3" * 64,
+        config=to_document(settings(output)),
+    )
+    assert find_start(settings(output / "o"), grown) is not None
+    other_names = tuple(TableInfo(name, table.rows) for name, table in zip(("C1", "C9"), grown.tables, strict=True))
+    renamed = replace(grown, tables=other_names, features=())  # a feature a table, as where none is recorded
+    with pytest.raises(CheckpointError, match=r"data\.path, tables: \['C1', 'C2'\] then, \['C1', 'C9'\] now"):
+        find_start(settings(output / "o"), renamed)

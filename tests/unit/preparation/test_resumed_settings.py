@@ -253,6 +253,18 @@ def test_a_checkpoint_from_before_there_was_a_choice_made_that_of_then(output: P
     assert changes_since(start.manifest, job_of(settings(output / "o")), start.manifest.arithmetic) == []
 
 
+def test_a_checkpoint_from_before_there_were_lanes_had_one(output: Path) -> None:
+    recorded = to_document(settings(output))
+    del recorded["data"]["lanes"]
+    write_checkpoint(
+        output / "o", sample_records(TABLES, 5), TABLES, training_data=SHARDS.digest("train"), config=recorded
+    )
+    asked = config_at(settings(output), output / "o")
+    assert find_start(changed(asked, "data.lanes", 1), SHARDS) is not None
+    with pytest.raises(CheckpointError, match=r"data\.lanes: 1 then, 2 now"):
+        find_start(changed(asked, "data.lanes", 2), SHARDS)
+
+
 def test_the_order_of_the_shards_counts_and_their_names_do_not() -> None:
     first, second = SHARDS.train[0], replace(SHARDS.train[0], file="b.h5", sha256="1" * 64)
     digests = {
@@ -410,6 +422,13 @@ def test_what_may_change_is_said(output: Path, key: str) -> None:
     (change,) = changes_since(start.manifest, job_of(config), ARITHMETIC)
     assert change.startswith(f"{key}: ")
     assert " -> " in change
+
+
+def test_a_setting_of_a_policys_own_is_said(output: Path) -> None:
+    before = changed(settings(output), "policy.name", "herald")
+    manifest = replace(load_checkpoint(output).manifest, config=json.loads(json.dumps(to_document(before))))
+    (change,) = changes_since(manifest, job_of(changed(before, "policy.on_demand", False)), ARITHMETIC)
+    assert change == "policy.on_demand: True -> False"
 
 
 @pytest.mark.parametrize("section", [name.removesuffix(".") for name in RATE_SECTIONS])
