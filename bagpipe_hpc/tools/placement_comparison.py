@@ -140,6 +140,8 @@ def compare_placements(arguments: argparse.Namespace) -> Report:
     contenders = distinct(
         [Contender.parse(text, "tables.placement", "--placements") for text in arguments.placements], "--placements"
     )
+    for contender in contenders:
+        _require_own(contender)
     config = load_config(arguments.config, arguments.overrides)
     require_samples([arguments.trainers], config)
     run = prepare_run(replace(config, train=replace(config.train, resume="")))
@@ -170,6 +172,19 @@ def compare_placements(arguments: argparse.Namespace) -> Report:
         raise ConfigError("there is nothing to compare: " + "\n  ".join(refusals))
     report.lines += ["", *refusals]
     return report
+
+
+def _require_own(contender: Contender) -> None:
+    """See that a placement's settings are of tables: plans are made once, with the settings that are for all.
+
+    Raises:
+        ConfigError: one is not, and would do nothing.
+    """
+    if other := next((one for one in contender.overrides if not one.startswith("tables.")), None):
+        raise ConfigError(
+            f"--placements {contender.label!r}: {other}: plans are made once, for all placements, so only settings of "
+            "tables may be those of one; write it behind CONFIG.toml, for all"
+        )
 
 
 def _with(run: Run, config: Config) -> Run:

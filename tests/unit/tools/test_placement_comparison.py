@@ -143,6 +143,10 @@ def test_a_placement_that_refuses_has_a_line_of_its_own(config: Path, capsys: py
     [
         (["tables.server_gb=3"], "--placements 'tables.server_gb=3': names nothing first"),
         (["by_table", "by_table"], "--placements: 'by_table' comes twice"),
+        (
+            ["round_robin", "by_table policy.name=bagpipe"],
+            "--placements 'by_table policy.name=bagpipe': policy.name=bagpipe: plans are made once, for all placements",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_first(
