@@ -112,7 +112,7 @@ def test_an_example_writes_every_value_once(path: Path) -> None:
 def test_the_glossary_defines_the_words_of_the_project() -> None:
     words = """role, world rank, role rank, oracle, server, trainer, mover, reference, heartbeat, row client,
         row server, table, look-up, ragged, one-hot, row, record, gather, scatter, shard, hop, fan-out, block, lane,
-        batch, slice, step, segment, schedule, look-ahead, window, plan, micro-batch, policy, group,
+        batch, slice, step, segment, schedule, look-ahead, window, plan, micro-batch, policy, placement, group,
         group of tables, retire, write-back, change, base, slot, home, popular row, level, copy of a row, shared slot,
         reserved slot, private slot, now, later, private"""
     glossary = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
