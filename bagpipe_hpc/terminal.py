@@ -41,8 +41,9 @@ def is_shown() -> bool:
 
 
 def counted(number: int, noun: str) -> str:
-    """How many of something there are: `1 thread`, `2 threads`."""
-    return f"{number} {noun}{'s' * (number != 1)}"
+    """How many of something there are: `1 thread`, `2 threads`, `2 batches`."""
+    ending = "es" if noun.endswith("ch") else "s"
+    return f"{number} {noun}{ending * (number != 1)}"
 
 
 def shortened(text: str, most: int = 100) -> str:

@@ -18,6 +18,7 @@ from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.segment_planner import measure_segment
 from bagpipe_hpc.planning.slots import MOST_SLOTS, CacheSlots
 from bagpipe_hpc.planning.window import Window
+from bagpipe_hpc.terminal import counted
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +104,7 @@ def measure_need(
     size = planner.size()
     need = CacheNeed(window, slots_by_group(planner), size.state_bytes + size.window_bytes)
     _require_numbers(need)
-    log.info("a window of %d batches needs a cache of %d rows", window.lookahead, need.total_rows)
+    log.info("a window of %s needs a cache of %d rows", counted(window.lookahead, "batch"), need.total_rows)
     return need
 
 
@@ -223,8 +224,8 @@ def fit_window(
     if smallest.total_rows > cache_rows:
         raise CapacityError(
             f"cache.rows = {cache_rows}: a single batch needs {smallest.total_rows} rows "
-            f"({smallest.shared_rows} shared, {smallest.private_rows} private) and a window of {wanted.lookahead} "
-            f"batches {need.total_rows}; raise cache.rows or lower train.batch_size"
+            f"({smallest.shared_rows} shared, {smallest.private_rows} private) and a window of "
+            f"{counted(wanted.lookahead, 'batch')} {need.total_rows}; raise cache.rows or lower train.batch_size"
         )
     fitting, too_long = smallest, wanted.lookahead
     while too_long - fitting.window.lookahead > 1:

@@ -33,6 +33,7 @@ from bagpipe_hpc.run.watch import require_seen
 from bagpipe_hpc.storage.shards.check import verify_shards
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
 from bagpipe_hpc.telemetry.metrics_file import SUMMARY_NAME
+from bagpipe_hpc.terminal import counted
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ def prepare_run(config: Config) -> Run:
         raise ConfigError("data.path is empty: name a folder written by `bagpipe prepare`, as in data.path=shards")
     directory = Path(config.data.path)
     manifest = load_manifest(directory)
-    log.info("checking %d shards (%s)", len(manifest.train) + len(manifest.test), config.data.verify)
+    log.info("checking %s (%s)", counted(len(manifest.train) + len(manifest.test), "shard"), config.data.verify)
     verify_shards(directory, manifest, config.data.verify)
     manifest = with_neighbours(manifest, config.graph)
     start = find_start(config, manifest)
@@ -131,17 +132,17 @@ def choose_window(run: Run, trainers: int) -> CacheNeed:
     require_weights_alone(run.config)
     if (window := policy.window(wanted)) != wanted:
         log.info(
-            "policy.name = %r: takes a window of %d batches in groups of %d, whatever [lookahead] asks for (%d)",
+            "policy.name = %r: takes a window of %s in groups of %d, whatever [lookahead] asks for (%d)",
             run.config.policy.name,
-            window.lookahead,
+            counted(window.lookahead, "batch"),
             window.group,
             asked,
         )
     elif wanted.lookahead < asked:
         log.info(
-            "lookahead.batches = %d: the longest segment of the run has %d batches, and a window of %d plans the same",
+            "lookahead.batches = %d: the longest segment of the run has %s, and a window of %d plans the same",
             asked,
-            run.longest_segment,
+            counted(run.longest_segment, "batch"),
             wanted.lookahead,
         )
     segments = segments_to_measure(run)

@@ -23,7 +23,7 @@ from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.atomic_write import file_sha256
 from bagpipe_hpc.storage.plans.manifest import MANIFEST_NAME, PlansManifest, load_manifest, segment_key
 from bagpipe_hpc.storage.plans.plan_file import PLAN_AGAIN, PlanReader
-from bagpipe_hpc.terminal import shown
+from bagpipe_hpc.terminal import counted, shown
 
 log = logging.getLogger(__name__)
 
@@ -231,9 +231,9 @@ def find_need(run: Run, trainers: int) -> CacheNeed:
             saved.verify(run.schedule)
         need = saved.need
         log.info(
-            "plans come from %s: a window of %d batches needs a cache of %d rows",
+            "plans come from %s: a window of %s needs a cache of %d rows",
             run.config.train.plans,
-            need.window.lookahead,
+            counted(need.window.lookahead, "batch"),
             need.total_rows,
         )
         return need

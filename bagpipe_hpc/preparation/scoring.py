@@ -14,7 +14,7 @@ from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.shards.check import verify_shards
 from bagpipe_hpc.storage.shards.columns import column_words, differing_columns
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
-from bagpipe_hpc.terminal import shortened
+from bagpipe_hpc.terminal import counted, shortened
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ def prepare_scoring(
     """
     directory = Path(config.data.path)
     shards = load_manifest(directory)
-    log.info("checking %d shards (%s)", len(shards.train) + len(shards.test), config.data.verify)
+    log.info("checking %s (%s)", counted(len(shards.train) + len(shards.test), "shard"), config.data.verify)
     verify_shards(directory, shards, config.data.verify)
     require_same_ids(checkpoint, shards, directory)
     checkpoint.verify(quick=True)

@@ -29,6 +29,7 @@ from bagpipe_hpc.rows.placements.assignment import AssignedTables, whole_tables
 from bagpipe_hpc.rows.placements.planned import PlannedTables
 from bagpipe_hpc.rows.placements.table_plan import read_plan
 from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.terminal import counted
 from bagpipe_hpc.tools.asked_trainers import require_samples
 from bagpipe_hpc.tools.policy_comparison.contender import Contender, distinct
 from bagpipe_hpc.tools.report import Report
@@ -161,12 +162,13 @@ def compare_placements(arguments: argparse.Namespace) -> Report:
                 load = _load(_with(run, own), servers, moved, look_ups, measure=arguments.measure)
             except BagpipeError as error:
                 cell["refusal"] = str(error)
-                refusals.append(f"{contender.label}, {servers} servers: refused: {error}")
+                refusals.append(f"{contender.label}, {counted(servers, 'server')}: refused: {error}")
                 continue
             cell["load"] = asdict(load)
             rows.append(_row(contender.label, load))
         if rows:
-            title = f"{servers} servers, {arguments.trainers} trainers: what servers hold, and move for a batch"
+            ranks = f"{counted(servers, 'server')}, {counted(arguments.trainers, 'trainer')}"
+            title = f"{ranks}: what servers hold, and move for a batch"
             report.table(title, _HEADINGS if arguments.measure else _HEADINGS[: -len(_MEASURED)], rows)
     if not any(cell["load"] for cell in cells):
         raise ConfigError("there is nothing to compare: " + "\n  ".join(refusals))
@@ -182,8 +184,8 @@ def _require_own(contender: Contender) -> None:
     """
     if other := next((one for one in contender.overrides if not one.startswith("tables.")), None):
         raise ConfigError(
-            f"--placements {contender.label!r}: {other}: plans are made once, for all placements, so only settings of "
-            "tables may be those of one; write it behind CONFIG.toml, for all"
+            f"--placements {contender.label!r}: {other}: plans are made once, for all placements, so one has "
+            "settings of tables alone; write it behind CONFIG.toml, for all"
         )
 
 
@@ -338,9 +340,10 @@ _HEADINGS = (
 
 
 def _row(label: str, load: ServerLoad) -> list[str]:
+    largest_mb = max(load.held_bytes) / 1e6
     row = [
         label,
-        f"{max(load.held_bytes) / 1e6:,.1f}",
+        f"{largest_mb:,.1f}" if largest_mb >= 10 else f"{largest_mb:.3g}",
         f"{_to_mean(load.held_bytes):.2f}",
         f"{max(load.rows):,.1f}",
         f"{_to_mean(load.rows):.2f}",

@@ -14,6 +14,7 @@ from bagpipe_hpc.run.output_folder import require_writable
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.atomic_write import atomic_write
 from bagpipe_hpc.storage.shards.manifest import load_manifest
+from bagpipe_hpc.terminal import counted
 
 
 def place_tables(config: Config, servers: int, say: Callable[[str], None]) -> Path:
@@ -67,6 +68,8 @@ def place_tables(config: Config, servers: int, say: Callable[[str], None]) -> Pa
         )
     for line in found.report:
         say(line)
-    held = ", ".join(f"{of_server / 1e9:.3f}" for of_server in server_bytes(tables, found.holders, servers))
-    say(f"{path}: {len(tables)} tables on {servers} servers of {held} GB")
+    held = server_bytes(tables, found.holders, servers)
+    unit, name = (1e9, "GB") if max(held) >= 1e9 else (1e6, "MB")
+    sizes = ", ".join(f"{of_server / unit:.3f}" for of_server in held)
+    say(f"{path}: {counted(len(tables), 'table')} on {counted(servers, 'server')} of {sizes} {name}")
     return path

@@ -6,7 +6,7 @@ import unicodedata
 
 import pytest
 
-from bagpipe_hpc.terminal import COLUMNS_VARIABLE, columns, fitting, printable, wrapped
+from bagpipe_hpc.terminal import COLUMNS_VARIABLE, columns, counted, fitting, printable, wrapped
 
 
 @pytest.mark.parametrize(
@@ -71,3 +71,8 @@ def test_a_line_ends_between_words() -> None:
         "checkpoint\n  /a/path/that/is/long-and-whole,\n  all rows: 0.2 MB in 0.2 s\nhost1: oracle,  server 0"
     )
     assert wrapped(text, 200) == text
+
+
+def test_one_of_something_is_no_plural() -> None:
+    said = [counted(number, noun) for noun in ("thread", "batch") for number in (0, 1, 2)]
+    assert said == ["0 threads", "1 thread", "2 threads", "0 batches", "1 batch", "2 batches"]

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from bagpipe_hpc.terminal import counted
 from bagpipe_hpc.tools.exporting.source import ExportSource
 
 _TEXT = """# {name}, exported after step {step}
@@ -38,7 +39,7 @@ Labels, in the order of the logits: {labels}.
 **The same bits as in training.** {exact}
 The last bits of a product of matrices may depend on the number of samples that are scored at a time, on the number of
 threads and on the processor. In training the model was evaluated in batches of {batch_size} samples, each cut into
-{trainers} slices (one for each trainer), on {device}, with {threads} threads a trainer (`torch.set_num_threads`).
+{slices} (one for each trainer), on {device}, with {threads} a trainer (`torch.set_num_threads`).
 """
 
 
@@ -77,9 +78,9 @@ def readme(source: ExportSource, schema: Mapping[str, Any], about: Mapping[str, 
         ),
         exact=exact,
         batch_size=about["batch_size"],
-        trainers=arithmetic["trainers"],
+        slices=counted(arithmetic["trainers"], "slice"),
         device=arithmetic["device"],
-        threads=arithmetic["threads"],
+        threads=counted(arithmetic["threads"], "thread"),
     )
 
 

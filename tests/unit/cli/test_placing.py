@@ -45,7 +45,7 @@ def test_a_plan_is_made_of_the_runs_tables(
     row_bytes = 4 * (8 + 1)
     assert 0 < sum(len(rows) for _, rows in pinned) * row_bytes <= 1000
     said = capsys.readouterr().out
-    assert "recshard: no split is better by 0.0001; found by" in said
+    assert "recshard: no split is better by 0.01 %; found by" in said
     assert f"{len(plan.tables)} tables on 2 servers" in said
 
 

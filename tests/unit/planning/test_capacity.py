@@ -26,6 +26,7 @@ from bagpipe_hpc.planning.capacity import (
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
 from bagpipe_hpc.planning.slots import CacheSlots
 from bagpipe_hpc.planning.window import Window
+from bagpipe_hpc.terminal import counted
 from tests.drawing import share_of
 
 ROWS = 400
@@ -150,7 +151,7 @@ def test_a_cache_below_one_batch_is_refused_with_the_numbers(wanted: Window) -> 
     message = (
         f"cache.rows = {single.total_rows - 1}: a single batch needs {single.total_rows} rows "
         f"({single.shared_rows} shared, {single.private_rows} private) "
-        f"and a window of {wanted.lookahead} batches {needed}; raise cache.rows or lower train.batch_size"
+        f"and a window of {counted(wanted.lookahead, 'batch')} {needed}; raise cache.rows or lower train.batch_size"
     )
     with pytest.raises(CapacityError) as refusal:
         fit_window(BUILD, wanted, one_segment(batches), single.total_rows - 1)

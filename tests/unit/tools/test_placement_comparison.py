@@ -93,7 +93,7 @@ def test_what_placements_expect_stands_beside_it(
     greedy, planned = found["greedy_size", 2]["load"], found[recshard, 2]["load"]
     assert greedy["expected"] == greedy["held_bytes"]
     assert (greedy["expects_ms"], greedy["slow_look_ups"]) == (False, None)
-    assert f"slowest server: {max(planned['expected']) / 1e3:.3e} s of a batch" in told
+    assert f"slowest server: {max(planned['expected']):.4g} ms of a batch" in told
     assert planned["expects_ms"]
     assert f"{max(planned['expected']):.3f}" in printed
     # the batches have all training rows, which the statistics have counted

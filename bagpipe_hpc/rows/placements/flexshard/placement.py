@@ -51,16 +51,16 @@ class FlexShard(PlannedTables):
 
 def _report(chosen: Tiers, three: Tiers, plain: Tiers, used: int, *, once_a_host: bool) -> list[str]:
     """What is to be said of the tiers that are chosen, of all three if these are others, and of none."""
-    all_once = f"a batch between trainers by the model; all rows once: {plain.seconds:.3e} s"
+    all_once = f"a batch between trainers by the model; all rows once: {1e3 * plain.seconds:.4g} ms"
     if once_a_host:
         between = f"{chosen.first_c - chosen.first_b} once a host"
         return [
             f"flexshard: {chosen.first_b} of {used} used rows with every trainer, {between}: "
-            f"{chosen.seconds:.3e} s {all_once}",
+            f"{1e3 * chosen.seconds:.4g} ms {all_once}",
             "train with policy.name = 'pinned', policy.plan = this file and cache.sharing = 'tiered'",
         ]
     return [
-        f"flexshard: {chosen.first_b} of {used} used rows with every trainer: {chosen.seconds:.3e} s {all_once}",
+        f"flexshard: {chosen.first_b} of {used} used rows with every trainer: {1e3 * chosen.seconds:.4g} ms {all_once}",
         f"with a tier once a host (tables.once_a_host): {three.first_b} rows with every trainer, "
-        f"{three.first_c - three.first_b} once a host: {three.seconds:.3e} s",
+        f"{three.first_c - three.first_b} once a host: {1e3 * three.seconds:.4g} ms",
     ]

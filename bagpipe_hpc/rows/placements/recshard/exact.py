@@ -116,7 +116,11 @@ def _search(problem: Problem, time_limit_s: float, gap: float, quick: Split | No
             integrality=np.append(np.ones(unknowns - 1), 0.0),
             options={"time_limit": time_limit_s, "mip_rel_gap": gap},
         )
-    said = {0: f"no split is better by {gap:g}", 1: f"{time_limit_s:g} s were over", 2: "no split keeps all limits"}
+    said = {
+        0: f"no split is better by {100 * gap:g} %",
+        1: f"{time_limit_s:g} s were over",
+        2: "no split keeps all limits",
+    }
     status, bound = said.get(result.status, str(result.message)), float(result.mip_dual_bound or 0.0) * program.second
     if result.x is None:
         return None, status, bound

@@ -35,8 +35,9 @@ class RecShard(PlannedTables):
             split.devices,
             [
                 f"recshard: {solution.how}",
-                f"slowest server: {max(times):.3e} s of a batch; the mean is {sum(times) / len(times):.3e} s, no split "
-                f"has less than {solution.bound:.3e} s, and without fast memory it is {all_slow:.3e} s",
+                f"slowest server: {1e3 * max(times):.4g} ms of a batch; the mean is "
+                f"{1e3 * sum(times) / len(times):.4g} ms, no split has less than "
+                f"{1e3 * solution.bound:.4g} ms, and without fast memory it is {1e3 * all_slow:.4g} ms",
                 f"pinned: {sum(map(len, pinned.values()))} rows; slow accesses: at most {slow:.2%}, "
                 f"by the counts {per_batch / max(1, sum(accesses[name].look_ups for name in names)):.2%}",
             ],
