@@ -4,6 +4,7 @@ Shapes: `n` rows of the sample.
 """
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -51,7 +52,7 @@ _TIMES = (
 )
 _LABEL_NAMES = re.compile(r"label|click(ed)?|target|y|is_click|conver(ted|sion)|clk|buy|bought", re.IGNORECASE)
 _TIME_NAMES = re.compile(r".*(time|date|hour|day|_at|timestamp|ts)$", re.IGNORECASE)
-_SEQUENCE_NAMES = re.compile(r".*(hist|seq|seen|last|previous|recent|visited)", re.IGNORECASE)
+_SEQUENCE_NAMES = re.compile(r".*(hist|seq|seen|last|prev(?!iew)|recent|visited)", re.IGNORECASE)
 _FEW_NUMBERS = 50
 """Integers of fewer distinct values are taken for categories."""
 _OF_TIMES = "a time; kept in the shards, and no feature by itself"
@@ -143,14 +144,14 @@ def propose_schema(name: str) -> str:
 
 def _toml(source: Path, sample: _Sample, guesses: Sequence[_Guess]) -> list[str]:
     rules = sample.rules
-    name = "".join(letter if letter.isprintable() else "?" for letter in source.name)
+    name = "".join(letter if letter.isprintable() else "?" for letter in str(source))
     lines = [
         f"# Proposed from the first {sample.rows} rows of {name}: look at every line, above all at the label.",
-        f"# Then: bagpipe prepare --schema THIS.toml --input {name} --output shards",
-        "",
+        f"# Then: bagpipe prepare --schema THIS.toml --input {shlex.quote(name)} --output shards",
     ]
     if sample.is_text:
         lines += [
+            "",
             "[file]",
             f"separator = {toml_value(rules.separator)}",
             f"header = {toml_value(rules.header)}"
@@ -158,7 +159,7 @@ def _toml(source: Path, sample: _Sample, guesses: Sequence[_Guess]) -> list[str]
             f"quoted = {toml_value(rules.quoted)}",
         ]
     elif rules.missing:
-        lines += ["[file]"]
+        lines += ["", "[file]"]
     if rules.missing:
         lines += [f"missing = {toml_value(list(rules.missing))}  # besides empty fields"]
     lines += ["", "[columns]"]

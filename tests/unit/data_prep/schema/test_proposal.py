@@ -169,6 +169,23 @@ def test_lists_with_weights_in_parquet_are_proposed_with_them(tmp_path: Path) ->
     assert (columns["tags"].weights, columns["plain"].weights) == (":", None)
 
 
+def test_lists_of_previous_values_are_in_order(tmp_path: Path) -> None:
+    lists = [[1, 2], [], [3]]
+    table = pa.table({"click": [0, 1, 0], "item": ["u", "v", "u"], "prev_items": lists, "previews": lists})
+    pa_parquet.write_table(table, tmp_path / "clicks")
+    found = kinds(proposed(tmp_path / "clicks"))
+    assert (found["prev_items"], found["previews"]) == ("sequence", "multi_hot")
+
+
+def test_the_command_that_is_named_finds_the_file(tmp_path: Path) -> None:
+    """From where the schema was asked for, in a folder whose name holds a blank; the parts stand apart by one line."""
+    (tmp_path / "my logs").mkdir()
+    source = tmp_path / "my logs" / "clicks.parquet"
+    pa_parquet.write_table(pa.table({"click": [0, 1, 0], "item": ["u", "v", "u"]}), source)
+    text = propose_schema(str(source))
+    assert f"bagpipe prepare --schema THIS.toml --input '{source}' --output shards\n\n[columns]\n" in text
+
+
 def test_times_of_every_type_in_parquet_are_looked_at(tmp_path: Path) -> None:
     """Python's own times would hold neither nanoseconds nor all days."""
     columns = {
