@@ -30,7 +30,7 @@ ids = {example}
 probabilities = logits(dense, ids).sigmoid()  # dense: float32 [B, {dense}]
 ```
 
-Labels, in the order of the logits: {labels}.
+Labels, in the order of the logits: {labels}.{numbers}
 
 | feature | table | ids of a sample | becomes |
 |---|---|---|---|
@@ -73,6 +73,7 @@ def readme(source: ExportSource, schema: Mapping[str, Any], about: Mapping[str, 
         else f'{{"{first["name"]}": [value_ids("{first["table"]}", bag) for bag in {value}], ...}}',
         dense=schema["dense_features"],
         labels=", ".join(schema["labels"]),
+        numbers=_numbers(schema),
         features="\n".join(
             f"| {feature['name']} | {feature['table']} | {_ids(feature)} | {_pooled(feature)} |" for feature in features
         ),
@@ -81,6 +82,17 @@ def readme(source: ExportSource, schema: Mapping[str, Any], about: Mapping[str, 
         slices=counted(arithmetic["trainers"], "slice"),
         device=arithmetic["device"],
         threads=counted(arithmetic["threads"], "thread"),
+    )
+
+
+def _numbers(schema: Mapping[str, Any]) -> str:
+    """Which column of `dense` is which number; empty where there are none, or nobody recorded it."""
+    names = [column["name"] for column in (schema["raw"] or {}).get("columns", ()) if column["kind"] == "dense"]
+    if not names:
+        return ""
+    return (
+        f"\n\nColumns of `dense`, in their order: {', '.join(names)}. What becomes of a raw number before it goes\n"
+        "in is under `preparation` in `schema.json`; a missing one that is not filled is 0."
     )
 
 

@@ -137,6 +137,10 @@ def test_the_readme_names_every_feature(exported: dict[str, Path]) -> None:
         assert f"| {feature} |" in text
     assert "the last 9" in text
     assert "any number, with a weight each" in text
+    schema = json.loads((exported["one file"] / "schema.json").read_text())
+    numbers = [column["name"] for column in schema["raw"]["columns"] if column["kind"] == "dense"]
+    assert len(numbers) == schema["dense_features"] > 1
+    assert f"Columns of `dense`, in their order: {', '.join(numbers)}. " in text
     assert "bit for bit" in text
 
 
