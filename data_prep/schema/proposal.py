@@ -53,6 +53,7 @@ _TIMES = (
 _LABEL_NAMES = re.compile(r"label|click(ed)?|target|y|is_click|conver(ted|sion)|clk|buy|bought", re.IGNORECASE)
 _TIME_NAMES = re.compile(r".*(time|date|hour|day|_at|timestamp|ts)$", re.IGNORECASE)
 _SEQUENCE_NAMES = re.compile(r".*(hist|seq|seen|last|prev(?!iew)|recent|visited)", re.IGNORECASE)
+_WHOLE = re.compile(r"-?[0-9]+")
 _FEW_NUMBERS = 50
 """Integers of fewer distinct values are taken for categories."""
 _OF_TIMES = "a time; kept in the shards, and no feature by itself"
@@ -332,6 +333,8 @@ def _value_guess(name: str, present: Sequence[str], distinct: set[str], told: st
             NumericColumn(name=name, integer=True, log=spread), f"counts, {told}" if spread else f"integers, {told}"
         )
     is_float = name in sample.arrays and pa.types.is_floating(sample.arrays[name].type)
+    if not is_float and all(map(_WHOLE.fullmatch, present)):
+        return _Guess(CategoricalColumn(name=name), f"whole numbers beyond 64 bits with a sign, as texts, {told}")
     if is_float or _all(Dense(""), present):
         return _Guess(NumericColumn(name=name, standardise=True), f"decimal numbers, {told}")
     if len({len(value) for value in present}) == 1 and len(present[0]) == 8 and _all(Sparse("", Values.HEX), present):

@@ -177,6 +177,15 @@ def test_lists_of_previous_values_are_in_order(tmp_path: Path) -> None:
     assert (found["prev_items"], found["previews"]) == ("sequence", "multi_hot")
 
 
+def test_unsigned_hashes_are_categories(tmp_path: Path) -> None:
+    """Numbers of 64 bits without a sign are no decimal numbers to be standardised."""
+    hashes = pa.array([2**64 - 1, 2**63, 7] * 100, pa.uint64())
+    pa_parquet.write_table(pa.table({"click": [0, 1, 0] * 100, "item": hashes}), tmp_path / "clicks")
+    assert proposed(tmp_path / "clicks").columns[1] == CategoricalColumn(name="item")
+    (tmp_path / "clicks.csv").write_text("click,item\n" + "0,18446744073709551615\n1,7\n" * 100)
+    assert proposed(tmp_path / "clicks.csv").columns[1] == CategoricalColumn(name="item")
+
+
 def test_the_command_that_is_named_finds_the_file(tmp_path: Path) -> None:
     """From where the schema was asked for, in a folder whose name holds a blank; the parts stand apart by one line."""
     (tmp_path / "my logs").mkdir()
