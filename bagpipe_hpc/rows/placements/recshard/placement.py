@@ -31,10 +31,12 @@ class RecShard(PlannedTables):
         )
         times = problem.times(split)
         all_slow = problem.slowest(Split(split.devices, (0,) * len(names)))
+        no_memory = ["nothing can be pinned: tables.fast_gb = 0"] * (settings.fast_gb == 0)
         return Found(
             split.devices,
             [
                 f"recshard: {solution.how}",
+                *no_memory,
                 f"slowest server: {1e3 * max(times):.4g} ms of a batch; the mean is "
                 f"{1e3 * sum(times) / len(times):.4g} ms, no split has less than "
                 f"{1e3 * solution.bound:.4g} ms, and without fast memory it is {1e3 * all_slow:.4g} ms",

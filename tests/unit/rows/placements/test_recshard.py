@@ -155,6 +155,12 @@ def test_slow_accesses_of_a_replayed_trace_are_the_predicted_ones(tmp_path: Path
     assert f"pinned: {sum(map(len, found.pinned.values()))} rows" in found.report[-1]
 
 
+@pytest.mark.parametrize("fast_gb", [0.0, 1e-6])
+def test_without_fast_memory_it_is_said_why_nothing_is_pinned(tmp_path: Path, fast_gb: float) -> None:
+    report = RecShard.search(request(tmp_path), RecShardSettings(fast_gb=fast_gb, time_limit_s=0.0)).report
+    assert ("nothing can be pinned: tables.fast_gb = 0" in report) == (fast_gb == 0)
+
+
 def test_ablations_weigh_by_one_factor(tmp_path: Path) -> None:
     asked = request(tmp_path)
     weights = {
