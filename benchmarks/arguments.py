@@ -8,6 +8,12 @@ from bagpipe_hpc.config.sections.execution import BACKENDS
 from bagpipe_hpc.config.sections.rows import SHARINGS
 
 
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--set", nargs="+", default=[], metavar="section.field=value", help="further settings, as for bagpipe train"
+    )
+
+
 def add_cache(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--widths", type=positive, nargs="+", metavar="D", help="default: 16 48 64 128 256, quick: 48 128"
@@ -117,15 +123,11 @@ def add_step(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="of the cores, in runs that count (default: 1)",
     )
-    parser.add_argument(
-        "--set", nargs="+", default=[], metavar="section.field=value", help="further settings, as for bagpipe train"
-    )
+    _add_settings(parser)
 
 
 def add_waiting(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--set", nargs="+", default=[], metavar="section.field=value", help="further settings, as for bagpipe train"
-    )
+    _add_settings(parser)
 
 
 def add_step_price(parser: argparse.ArgumentParser) -> None:
@@ -140,9 +142,7 @@ def add_step_price(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="samples of a trainer's slice (default: 4 32 128 512)",
     )
-    parser.add_argument(
-        "--set", nargs="+", default=[], metavar="section.field=value", help="further settings, as for bagpipe train"
-    )
+    _add_settings(parser)
 
 
 def add_simulate(parser: argparse.ArgumentParser) -> None:
@@ -251,9 +251,7 @@ def add_ssd(parser: argparse.ArgumentParser) -> None:
         help="size of the tables: they have the rows of so many batches, of which few are trained on (default: 1000, "
         "quick: 200)",
     )
-    parser.add_argument(
-        "--set", nargs="+", default=[], metavar="section.field=value", help="further settings, as for bagpipe train"
-    )
+    _add_settings(parser)
 
 
 def add_reading(parser: argparse.ArgumentParser) -> None:
