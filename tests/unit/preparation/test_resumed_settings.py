@@ -1,6 +1,5 @@
-"""A run goes on from a checkpoint only if that is of the same training; what else has changed is said."""
+"""A run goes on from a checkpoint only if that is of the same training."""
 
-import json
 import re
 from contextlib import nullcontext
 from dataclasses import replace
@@ -8,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bagpipe_hpc.config.file import doors, own_keys, setting_types, to_document
+from bagpipe_hpc.config.file import setting_types, to_document
 from bagpipe_hpc.config.schema import Config, PolicyConfig
 from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.planning.policies.fae.settings import FaeSettings
@@ -17,95 +16,19 @@ from bagpipe_hpc.planning.policies.het.settings import HetSettings
 from bagpipe_hpc.planning.policies.hotline.settings import HotlineSettings
 from bagpipe_hpc.preparation.resume import find_start
 from bagpipe_hpc.rows.optimizers.contract import StateColumns
-from bagpipe_hpc.run.resumed_settings import (
-    CHANGEABLE,
-    CHANGEABLE_DOORS,
-    FIXED,
-    FIXED_DOORS,
-    FREE,
-    RESOLVED,
-    ROUNDING,
-    changes_since,
-)
+from bagpipe_hpc.run.resumed_settings import CHANGEABLE, FIXED, FREE, RESOLVED, ROUNDING, changes_since
 from bagpipe_hpc.run.run import Run
-from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
-from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic
-from bagpipe_hpc.storage.shards.entries import ShardInfo
-from bagpipe_hpc.storage.shards.manifest import ShardManifest
-from tests.unit.checkpoint_samples import (
-    sample_records,
-    sample_state,
-    sample_tables,
-    write_checkpoint,
-    write_tables,
-)
+from tests.unit.checkpoint_samples import sample_records, sample_state, sample_tables, write_checkpoint, write_tables
 from tests.unit.preparation.resumed_runs import SHARDS, TABLES, settings
-
-OTHER: dict[str, object] = {
-    "data.block_rows": 100,
-    "data.shuffle": False,
-    "data.lanes": 4,
-    "train.seed": 8,
-    "train.batch_size": 64,
-    "model.name": "builtins:object",
-    "model.embedding_dim": 8,
-    "features.pooling": "mean",
-    "graph.fan_outs": [3],
-    "model.embedding_dim_of": {"C1": 8},
-    "features.pooling_of": {"C1": "mean"},
-    "features.longest": 3,
-    "features.longest_of": {"C1": 3},
-    "model.bottom_mlp": (8,),
-    "model.top_mlp": (512, 128),
-    "model.frozen": ("bottom.*",),
-    "tables.initial_bound": 0.01,
-    "tables.frozen": ("C1",),
-    "optimizer.rows": "sgd",
-    "optimizer.dense": "SGD",
-    "optimizer.rows_lr": 0.5,
-    "optimizer.rows_eps": 1e-3,
-    "optimizer.dense_lr": 0.5,
-    "optimizer.dense_options": {"lr_decay": 0.1},
-    "optimizer.dense_clip_norm": 1.0,
-    "optimizer.rows_clip_norm": 0.5,
-    "optimizer.rows_weight_decay": 0.5,
-    "optimizer.rows_weight_decay_mode": "decoupled",
-    "model.precision": "bfloat16",
-    "train.deterministic": True,
-    "train.dense_sums": "mpi",
-    "train.weight_gradients": "late",
-    "train.late_share": 0.25,
-    "train.sums_thread": "own",
-    "train.row_sums": "bfloat16",
-    "policy.name": "bagpipe_hpc.planning.lookahead.policy:LookaheadPolicy",  # bagpipe's long name
-}
-"""For each setting that is compared a value that the run did not have."""
-
-RATE_SECTIONS = ("rows_rate.", "dense_rate.")
-"""Their settings go together; they have a test of their own."""
-
-ARITHMETIC = Arithmetic(trainers=2, linear="torch", device="cpu", threads=1)
-
-
-OWN = {"model": "settings", "optimizer": "row_settings", "policy": "settings", "tables": "settings"}
-"""Of a section, the field with the own settings of what its door names."""
-
-
-def changed(config: Config, key: str, value: object) -> Config:
-    section, _, name = key.partition(".")
-    part = getattr(config, section)
-    if key in doors():
-        part = replace(part, **{name: value, OWN[section]: None})
-    elif hasattr(part, name):
-        part = replace(part, **{name: value})
-    else:
-        own = replace(getattr(part, OWN[section]), **{name.removeprefix("rows_"): value})
-        part = replace(part, **{OWN[section]: own})
-    return replace(config, **{section: part})
-
-
-OWN_FIXED = [key for door in FIXED_DOORS for key in own_keys(Config(), door)]
-OWN_CHANGEABLE = [key for door in CHANGEABLE_DOORS for key in own_keys(Config(), door)]
+from tests.unit.preparation.settings_of_runs import (
+    ARITHMETIC,
+    OTHER,
+    OWN_CHANGEABLE,
+    OWN_FIXED,
+    changed,
+    config_at,
+    job_of,
+)
 
 
 def test_every_setting_has_its_place() -> None:
@@ -202,10 +125,6 @@ def test_another_first_value_of_the_rows_state_is_said(output: Path) -> None:
     assert start is not None
     (change,) = changes_since(start.manifest, job_of(config), start.manifest.arithmetic)
     assert change.startswith("optimizer.rows, first value of sum_of_mean_squares: 0.5 -> 0.0 (rows take theirs at the")
-
-
-def config_at(config: Config, output: Path) -> Config:
-    return changed(config, "train.output", str(output))
 
 
 def test_a_setting_that_was_not_recorded_is_another(output: Path) -> None:
@@ -381,129 +300,3 @@ def test_an_end_that_is_no_end_of_a_segment_any_more_is_said_or_refused(output: 
             assert [change.split(" (")[0] for change in changes] == (
                 ["train.max_steps: 100 -> 150"] if (name, every) == ("herald", 0) else []
             )
-
-
-def test_who_shares_samples_out_in_another_way_than_training_is_told(output: Path) -> None:
-    then = changed(settings(output), "policy.name", "herald")
-    of_this_data = {"config": to_document(then), "training_data": SHARDS.digest("train")}
-    write_checkpoint(output / "o", sample_records(TABLES, 5), TABLES, **of_this_data)
-    manifest = load_checkpoint(output / "o" / "checkpoints" / "step-00000100").manifest
-
-    def said(config: Config, trainers: int) -> list[str]:
-        run = replace(job_of(config), trains=False)
-        return changes_since(manifest, run, replace(manifest.arithmetic, trainers=trainers))
-
-    trained_by = manifest.arithmetic.trainers
-    assert said(then, trained_by) == []
-    (change,) = said(then, trained_by + 1)
-    way = f"that of policy.name = 'herald' with {trained_by} trainers"
-    assert change == f"way of sharing samples out: {way} -> another (the last bits may differ)"
-    assert said(settings(output), trained_by) == [change]
-
-
-def job_of(config: Config, shards: ShardManifest = SHARDS) -> Run:
-    return Run(config, shards, ())
-
-
-def test_nothing_is_said_where_nothing_changed(output: Path) -> None:
-    start = find_start(settings(output), SHARDS)
-    assert start is not None
-    free = changed(changed(settings(output), "lookahead.batches", 3), "kernels.backend", "reference")
-    assert changes_since(start.manifest, job_of(free), ARITHMETIC) == []
-
-
-@pytest.mark.parametrize(
-    "key", [key for key in (*CHANGEABLE, *OWN_CHANGEABLE, *ROUNDING) if not key.startswith(RATE_SECTIONS)]
-)
-def test_what_may_change_is_said(output: Path, key: str) -> None:
-    config = changed(settings(output), key, OTHER[key])
-    start = find_start(config, SHARDS)
-    assert start is not None
-    (change,) = changes_since(start.manifest, job_of(config), ARITHMETIC)
-    assert change.startswith(f"{key}: ")
-    assert " -> " in change
-
-
-def test_a_setting_of_a_policys_own_is_said(output: Path) -> None:
-    before = changed(settings(output), "policy.name", "herald")
-    manifest = replace(load_checkpoint(output).manifest, config=json.loads(json.dumps(to_document(before))))
-    (change,) = changes_since(manifest, job_of(changed(before, "policy.on_demand", False)), ARITHMETIC)
-    assert change == "policy.on_demand: True -> False"
-
-
-@pytest.mark.parametrize("section", [name.removesuffix(".") for name in RATE_SECTIONS])
-@pytest.mark.parametrize(
-    ("decay", "name", "value"),
-    [
-        ("cosine", "decay", "polynomial"),
-        ("cosine", "warmup_steps", 5),
-        ("cosine", "decay_start", 7),
-        ("cosine", "decay_steps", 200),
-        ("cosine", "end_factor", 0.5),
-        ("polynomial", "power", 1.0),
-        ("step", "gamma", 0.5),
-    ],
-)
-def test_another_schedule_of_the_rate_is_said(output: Path, section: str, decay: str, name: str, value: object) -> None:
-    kind = type(getattr(Config(), section))
-    before = kind(decay=decay, decay_steps=100)
-    then, now = (replace(settings(output), **{section: part}) for part in (before, replace(before, **{name: value})))
-    manifest = replace(load_checkpoint(output).manifest, config=json.loads(json.dumps(to_document(then))))
-    (change,) = changes_since(manifest, job_of(now), ARITHMETIC)
-    assert change == f"{section}.{name}: {getattr(before, name)!r} -> {value!r}"
-
-
-def test_a_checkpoint_from_before_there_were_schedules_had_a_constant_rate(output: Path) -> None:
-    recorded = to_document(settings(output))
-    for section in RATE_SECTIONS:
-        del recorded[section.removesuffix(".")]
-    manifest = replace(load_checkpoint(output).manifest, config=recorded)
-    assert changes_since(manifest, job_of(settings(output)), ARITHMETIC) == []
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "what"),
-    [
-        ("trainers", 3, "number of trainers: 2 -> 3"),
-        ("linear", "onednn", r"kernels\.linear\): torch -> onednn"),
-        ("device", "cuda", r"train\.device\): cpu -> cuda"),
-        ("threads", 4, r"train\.threads\): 1 -> 4"),
-    ],
-)
-def test_what_changes_the_last_bits_is_said(output: Path, field: str, value: object, what: str) -> None:
-    start = find_start(settings(output), SHARDS)
-    assert start is not None
-    (change,) = changes_since(start.manifest, job_of(settings(output)), replace(ARITHMETIC, **{field: value}))
-    assert re.search(what, change)
-    assert "last bits" in change
-
-
-def test_other_test_rows_are_said(output: Path) -> None:
-    other = replace(SHARDS, test=(ShardInfo("test-00000.h5", 5, 1, 1, "3" * 64),))
-    start = find_start(settings(output), other)
-    assert start is not None
-    (change,) = changes_since(start.manifest, job_of(settings(output), other), ARITHMETIC)
-    assert "test rows" in change
-
-
-def test_a_change_without_effect_is_said_as_such(output: Path) -> None:
-    before = changed(settings(output), "optimizer.dense", "Rprop")
-    manifest = replace(load_checkpoint(output).manifest, config=json.loads(json.dumps(to_document(before))))
-    (change,) = changes_since(manifest, job_of(changed(before, "optimizer.dense_lr", 0.5)), ARITHMETIC)
-    assert "Rprop takes its lr at the start of a training only" in change
-    options = changed(settings(output), "optimizer.dense_options", {"initial_accumulator_value": 0.1})
-    (change,) = changes_since(load_checkpoint(output).manifest, job_of(options), ARITHMETIC)
-    assert "Adagrad takes its initial_accumulator_value at the start" in change
-
-
-def test_a_change_that_acts_a_step_late_is_said_as_such(output: Path) -> None:
-    before = changed(settings(output), "optimizer.dense", "ASGD")
-    manifest = replace(load_checkpoint(output).manifest, config=json.loads(json.dumps(to_document(before))))
-    (change,) = changes_since(manifest, job_of(changed(before, "optimizer.dense_lr", 0.5)), ARITHMETIC)
-    assert change.endswith("-> 0.5 (ASGD takes its lr a step late)")
-    options = changed(before, "optimizer.dense_options", {"alpha": 0.5, "weight_decay": 0.1})
-    (change,) = changes_since(manifest, job_of(options), ARITHMETIC)
-    assert change.endswith(" (ASGD takes its alpha a step late)")
-    options = changed(before, "optimizer.dense_options", {"weight_decay": 0.1})
-    (change,) = changes_since(manifest, job_of(options), ARITHMETIC)
-    assert "late" not in change
