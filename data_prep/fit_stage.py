@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from bagpipe_hpc.storage.shards.entries import TIMESTAMP
+from data_prep.formats.checked_rows import checked_fit
 from data_prep.formats.source_format import SourceFormat
 from data_prep.parsed_rows import ParsedRows
 from data_prep.recorded import RecordedPreparation
@@ -15,6 +16,7 @@ def fit_rows(
     rows: ParsedRows,
     train_rows: int,
     source_format: SourceFormat,
+    name: str,
     earlier: RecordedPreparation | None,
     progress: Callable[[str], None],
 ) -> Mapping[str, Any] | None:
@@ -24,23 +26,20 @@ def fit_rows(
         rows: as they were parsed.
         train_rows: how many of them are training rows.
         source_format: says what it takes.
+        name: of the format.
         earlier: where the rows are later ones, those that it was taken from.
         progress: is given a note where times do not ascend.
 
     Raises:
         DataError: the manifest of the earlier rows does not say what was taken from them.
+        ConfigError: the format fails, or takes what JSON does not hold.
     """
     if note := _time_note(rows):
         progress(note)
     if earlier is not None:
         earlier.refinement()  # refuses what was not taken by this format
         return earlier.fitted
-    return source_format.fit(lambda: rows.parts(train_rows))
-
-
-def refined_rows(rows: ParsedRows, fitted: Mapping[str, Any] | None, source_format: SourceFormat) -> ParsedRows:
-    """The final rows, by what `fit_rows` gave."""
-    return rows if fitted is None else rows.refined(source_format.refinement(fitted))
+    return checked_fit(source_format, name, lambda: rows.parts(train_rows))
 
 
 def _time_note(rows: ParsedRows) -> str | None:

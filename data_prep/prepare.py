@@ -18,8 +18,8 @@ from bagpipe_hpc.storage.run_lock import LOCK_NAME, RunLock
 from bagpipe_hpc.storage.shards.check import verify_shards
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, save_manifest
 from data_prep.backend import Backend, choose_backend
-from data_prep.fit_stage import fit_rows, refined_rows
-from data_prep.formats.checked_rows import checked_parser, parses_itself
+from data_prep.fit_stage import fit_rows
+from data_prep.formats.checked_rows import checked_parser, checked_refinement, parses_itself
 from data_prep.formats.load import load_format
 from data_prep.formats.source_format import ColumnInput, SourceFormat, TextInput
 from data_prep.input_files import find_sources, order_note
@@ -105,8 +105,12 @@ def prepare_clicks(
             team.first_does(lambda: _require_unchanged(work, begun.sources))
             rows = ParsedRows(work.parts_folder, parsed.parts)
             split = split_rows(settings, parsed.parts, begun.ranges, len(begun.sources))
-            fitted = team.first_does(lambda: fit_rows(rows, split.train_rows, how.source_format, how.earlier, progress))
-            rows = refined_rows(rows, fitted, how.source_format)
+            name = settings.source_format
+            fitted = team.first_does(
+                lambda: fit_rows(rows, split.train_rows, how.source_format, name, how.earlier, progress)
+            )
+            if fitted is not None:
+                rows = rows.refined(checked_refinement(how.source_format, name, fitted))
             layout, backend = how.source_format.layout, how.backend
             given = StageInputs(team, pool, rows, split, work, layout, settings, backend, progress, how.earlier)
             manifest = write_shards(given, parsed.skipped_rows)

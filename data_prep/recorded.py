@@ -20,6 +20,7 @@ from bagpipe_hpc.storage.shards.vocabulary import (
     read_table_vocabulary,
 )
 from data_prep.backend import choose_backend
+from data_prep.formats.checked_rows import checked_refinement
 from data_prep.formats.layout import RowLayout, SparseList, Values, table_of
 from data_prep.formats.load import load_format
 from data_prep.formats.source_format import Refine, SourceFormat
@@ -141,8 +142,10 @@ class RecordedPreparation(RecordedMethod):
         Raises:
             DataError: the manifest does not say what was taken from the training rows.
         """
+        if self.fitted is None:
+            return None
         try:
-            return None if self.fitted is None else self.source_format.refinement(self.fitted)
+            return checked_refinement(self.source_format, self.settings.source_format, self.fitted)
         except ConfigError as error:
             path = self.directory / MANIFEST_NAME
             raise DataError(f"{path}: settings.{FITTED}: {error}; {PREPARE_AGAIN}") from None

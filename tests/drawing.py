@@ -6,6 +6,8 @@
 import os
 
 DIVIDED_BY = int(os.environ.get("EXAMPLES_DIVIDED_BY", "1"))
+if DIVIDED_BY < 1:
+    raise ValueError(f"EXAMPLES_DIVIDED_BY={DIVIDED_BY}: use 1 for all examples, or more for a part of them")
 
 
 def share_of(most: int) -> int:

@@ -35,7 +35,7 @@ class NothingFitted:
 def notes(parts: Sequence[Sequence[Sequence[int]]]) -> list[str]:
     told: list[str] = []
     rows, source_format = cast(ParsedRows, Rows(parts)), cast(SourceFormat, NothingFitted())
-    assert fit_rows(rows, 0, source_format, None, told.append) is None
+    assert fit_rows(rows, 0, source_format, "nothing", None, told.append) is None
     return told
 
 

@@ -6,10 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 import data_prep.input_blocks
@@ -18,8 +16,7 @@ from bagpipe_hpc.storage.shards.check import verify_shards
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest, save_manifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
 from bagpipe_hpc.storage.shards.vocabulary import read_vocabulary
-from data_prep.formats.delimited import BadLine
-from data_prep.formats.layout import Dense, Label, Sparse, TextLayout, Values
+from data_prep.formats.layout import Label, Sparse, TextLayout, Values
 from data_prep.formats.source_format import SourceFormat
 from data_prep.preparation_state import PreparationState, load_finished
 from data_prep.prepare import prepare_clicks
@@ -267,67 +264,6 @@ def test_what_names_no_format_is_refused(tmp_path: Path, name: str, options: tup
     with pytest.raises(ConfigError, match=problem):
         prepare_clicks([source], tmp_path / "out", PrepareSettings(name, options), silent)
     assert not (tmp_path / "out").exists()
-
-
-class OwnParser(SourceFormat):
-    """Gives what a test wants of each block; two rows of a label, a number and an id by itself."""
-
-    change: Callable[[pa.RecordBatch], object] = staticmethod(lambda batch: (batch, []))
-
-    def describe(self, settings: object) -> TextLayout:  # noqa: ARG002
-        return TextLayout((Label("y"), Dense("x"), Sparse("user", Values.INTEGER)))
-
-    def parse_block(self, text: bytes) -> tuple[pa.RecordBatch, list[BadLine]]:
-        count = text.count(b"\n")
-        dense = pa.FixedSizeListArray.from_arrays(pa.array([0.5] * count, pa.float32()), 1)
-        arrays = [pa.array([1] * count, pa.uint8()), dense, pa.array(range(count), pa.int64())]
-        found: Any = type(self).change(pa.record_batch(arrays, schema=self.schema))
-        return found
-
-
-def with_column(number: int, values: pa.Array) -> Callable[[pa.RecordBatch], object]:
-    """Rows with another column."""
-    return lambda batch: (batch.set_column(number, batch.schema.field(number).with_type(values.type), values), [])
-
-
-NUMBERS = pa.list_(pa.float32(), 1)
-
-
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        (lambda _: None, "NoneType: return a pyarrow.RecordBatch, and a list of BadLine"),
-        (lambda batch: batch, "RecordBatch: return a pyarrow.RecordBatch, and a list"),
-        (lambda batch: (batch, ["bad"]), r"\['RecordBatch', 'list'\]: return"),
-        (
-            with_column(2, pa.array([1, 2], pa.int32())),
-            r"columns .*user: int32: it must be .*user: int64 \(self",
-        ),
-        (with_column(0, pa.array([7, 0], pa.uint8())), "a label of 7: it must be 0 or 1"),
-        (with_column(0, pa.array([None, 0], pa.uint8())), "a label that is null: leave such rows out"),
-        (with_column(1, pa.array([[0.5], [float("nan")]], NUMBERS)), "a dense of nan: it must be finite"),
-        (with_column(1, pa.array([[0.5], None], NUMBERS)), "a dense that is null"),
-    ],
-)
-def test_wrong_rows_of_a_format_that_parses_itself_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[pa.RecordBatch], object], problem: str
-) -> None:
-    """They would stand in the shards, or end the preparation in a traceback."""
-    source = tmp_path / "rows"
-    source.write_text("a\nb\n", encoding="utf-8")
-    settings = PrepareSettings(f"{__name__}:OwnParser", min_count=1, test_fraction=0)
-    assert prepare_clicks([str(source)], tmp_path / "right", settings, silent).rows("train") == 2
-    monkeypatch.setattr(OwnParser, "change", staticmethod(change))
-    with pytest.raises(DataError, match=rf"rows: --format = '{__name__}:OwnParser': of a block it gives {problem}"):
-        prepare_clicks([str(source)], tmp_path / "wrong", settings, silent)
-
-
-def test_a_format_that_fails_in_a_block_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = tmp_path / "rows"
-    source.write_text("a\nb\n", encoding="utf-8")
-    monkeypatch.setattr(OwnParser, "change", staticmethod(lambda batch: batch["nothing"]))
-    with pytest.raises(DataError, match=r"rows: --format = .*: parsing a block fails: KeyError: .*\(test_source"):
-        prepare_clicks([str(source)], tmp_path / "out", PrepareSettings(f"{__name__}:OwnParser"), silent)
 
 
 class WithHeader(SourceFormat):
