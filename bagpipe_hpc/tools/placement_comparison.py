@@ -31,7 +31,7 @@ from bagpipe_hpc.rows.placements.table_plan import read_plan
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.terminal import counted
 from bagpipe_hpc.tools.asked_trainers import require_samples
-from bagpipe_hpc.tools.policy_comparison.contender import Contender, distinct
+from bagpipe_hpc.tools.policy_comparison.contender import Contender, distinct, refusals
 from bagpipe_hpc.tools.report import Report
 from bagpipe_hpc.tools.sharding.measured_costs import ProcessorCaches
 
@@ -151,7 +151,6 @@ def compare_placements(arguments: argparse.Namespace) -> Report:
     report = Report("compare-placements")
     cells: list[dict[str, Any]] = []
     report.figures |= {"config": str(arguments.config), "overrides": arguments.overrides, "cells": cells}
-    refusals = []
     for servers in arguments.servers:
         rows = []
         for contender in contenders:
@@ -162,7 +161,6 @@ def compare_placements(arguments: argparse.Namespace) -> Report:
                 load = _load(_with(run, own), servers, moved, look_ups, measure=arguments.measure)
             except BagpipeError as error:
                 cell["refusal"] = str(error)
-                refusals.append(f"{contender.label}, {counted(servers, 'server')}: refused: {error}")
                 continue
             cell["load"] = asdict(load)
             rows.append(_row(contender.label, load))
@@ -170,10 +168,15 @@ def compare_placements(arguments: argparse.Namespace) -> Report:
             ranks = f"{counted(servers, 'server')}, {counted(arguments.trainers, 'trainer')}"
             title = f"{ranks}: what servers hold, and move for a batch"
             report.table(title, _HEADINGS if arguments.measure else _HEADINGS[: -len(_MEASURED)], rows)
+    refused = refusals([(cell["placement"], _words(cell), cell["refusal"] or "") for cell in cells])
     if not any(cell["load"] for cell in cells):
-        raise ConfigError("there is nothing to compare: " + "\n  ".join(refusals))
-    report.lines += ["", *refusals]
+        raise ConfigError("there is nothing to compare: " + "\n  ".join(refused))
+    report.lines += ["", *refused]
     return report
+
+
+def _words(cell: dict[str, Any]) -> str:
+    return f"{cell['placement']}, {counted(cell['servers'], 'server')}"
 
 
 def _require_own(contender: Contender) -> None:

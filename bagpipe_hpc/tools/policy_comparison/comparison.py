@@ -16,7 +16,7 @@ from bagpipe_hpc.run.hearing import as_replayed
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.shards.manifest import load_manifest
 from bagpipe_hpc.tools.asked_trainers import require_samples
-from bagpipe_hpc.tools.policy_comparison.contender import Cell, Contender, cells
+from bagpipe_hpc.tools.policy_comparison.contender import Cell, Contender, cells, refusals
 from bagpipe_hpc.tools.policy_comparison.plot import save_plot
 from bagpipe_hpc.tools.policy_comparison.traffic import MOVED, Traffic, measure_traffic
 from bagpipe_hpc.tools.policy_comparison.training import Trained, launch_command, train
@@ -135,7 +135,7 @@ def _require_same(cell: Cell, trained: Trained, traffic: Traffic) -> None:
 
 def _remarks(found: Sequence[Found]) -> list[str]:
     """What the tables have no room for."""
-    remarks = [f"{one.cell}: refused: {one.refusal}" for one in found if one.refusal]
+    remarks = refusals([(one.cell.contender.label, str(one.cell), one.refusal) for one in found])
     decisions = {one.name: one.decisions for one in found if one.decisions}  # told once, not for each condition
     remarks += [f"{name}: {decision}" for name, told in decisions.items() for decision in told]
     for one in (one for one in found if one.decisions and one.trained):

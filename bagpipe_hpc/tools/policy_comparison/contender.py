@@ -134,3 +134,18 @@ def cells(contenders: Sequence[Contender], trainers: Sequence[int], cache_percen
         for percent in cache_percents
         for contender in distinct(contenders)
     ]
+
+
+def refusals(found: Sequence[tuple[str, str, str]]) -> list[str]:
+    """What is refused, and why: one line where a contender is refused for the same reason under all conditions.
+
+    Args:
+        found: of each cell the contender's label, the cell in words, and why it is refused; empty where it is not.
+    """
+    lines = []
+    for label in dict.fromkeys(label for label, _, _ in found):
+        cells_of = [(cell, why) for name, cell, why in found if name == label]
+        if len(cells_of) > 1 and len({why for _, why in cells_of}) == 1:
+            cells_of = [(label, cells_of[0][1])]
+        lines += [f"{where}: refused: {why}" for where, why in cells_of if why]
+    return lines

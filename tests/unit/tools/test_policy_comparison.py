@@ -105,6 +105,19 @@ def test_the_command_compares(config: Path, tmp_path: Path, capsys: pytest.Captu
     assert f"{sum(whole['bytes'].values()) / 1e3:,.0f} kB" in labels
 
 
+def test_a_policy_that_is_refused_everywhere_is_told_of_once(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    policies = ["--policies", "bagpipe", "none", "nobody", "--trainers", "1", "2", "--cache", "0", "0.1"]
+    printed, found = compared(capsys, str(config), *SMALL, *policies)
+    (refusal,) = {cell["refusal"] for (policy, _, _), cell in found.items() if policy == "nobody"}
+    told = [line for line in printed.splitlines() if ": refused: " in line]
+    assert f"nobody: refused: {refusal}" in told
+    assert sum(line.startswith("nobody") for line in told) == 1
+    assert {line.split(": refused")[0] for line in told if line.startswith("bagpipe")} == {
+        "bagpipe, T = 1, cache 0.1 %",
+        "bagpipe, T = 2, cache 0.1 %",
+    }
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
