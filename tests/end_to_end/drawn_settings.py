@@ -39,8 +39,21 @@ GRAPH_MODELS = {
     "wide_deep": (DEEP, *SUMMED),
     "dlrm": (*MLPS, *SUMMED),
 }
+OF_BAGS: Sequence[Settings] = (
+    [],
+    ["features.pooling=mean"],
+    ["features.longest=2"],
+    ["features.longest_of={ history = 1 }"],
+)
 OF_ONE_WIDTH = ("dlrm", "dlrm_dcnv2", "deepfm")
 ROW_OPTIMIZERS = ("sgd", "momentum", "rowwise_adagrad", "adagrad", "adam", "rowwise_adam", "ftrl")
+OWN_OF_ROWS = {
+    "momentum": ["optimizer.rows_nesterov=true", "optimizer.rows_momentum=0.5"],
+    "adam": ["optimizer.rows_betas=[0.5, 0.9]"],
+    "rowwise_adam": ["optimizer.rows_betas=[0.5, 0.9]"],
+    "ftrl": ["optimizer.rows_l1=1e-5", "optimizer.rows_l2=1e-4", "optimizer.rows_beta=1.0"],
+}
+"""Settings that optimizers of rows have for themselves."""
 DENSE_OPTIMIZERS = ("SGD", "Adam", "Adagrad", "AdamW", "RMSprop", "NAdam", "Adamax")
 POLICIES = {
     "none": (),
@@ -59,7 +72,11 @@ OF_KNOWN_LOOK_UPS = ("fae", "slipstream")
 FREE: tuple[Sequence[Settings], ...] = (
     [["optimizer.dense_clip_norm=0.3"]],
     [["dense_rate.warmup_steps=4"]],
-    [["tables.placement=contiguous"]],
+    [["optimizer.dense_options={ weight_decay = 0.01 }"]],
+    [["tables.placement=contiguous"], ["tables.placement=by_table"], ["tables.placement=greedy_size"]],
+    [["tables.initial_bound=0.2"]],
+    [['model.frozen=["*bias"]']],
+    [["roles.server_poll_us=0"]],
     [["roles.same_host=transfers"]],
     [["train.row_sums=bfloat16"], ["train.row_sums=float16"]],
     [["train.weight_gradients=late"], ["train.weight_gradients=late", "train.late_share=0.5"]],
@@ -72,6 +89,9 @@ FREE: tuple[Sequence[Settings], ...] = (
     [
         ["train.evaluate=false"],
         ["train.evaluate_every_steps=2"],
+        ["train.evaluate_every_steps=2", "train.evaluate_samples=60"],
+        ["train.evaluate_every_steps=1", "train.stop_after=1"],
+        ["train.exact_auc_samples=50"],
         ["train.evaluate_every_steps=3", "train.keep_best=true"],
     ],
 )
@@ -183,6 +203,8 @@ def draw_settings(random: Random, data: Data, disk: Path, *, is_even: bool) -> S
     drawn += _of_policy(random, policy, data, is_even=is_even)
     if data.tables is not None:
         drawn += _of_tables(random, *data.tables, one_width=model in OF_ONE_WIDTH or policy in OF_HOT_ROWS)
+    if data.models is BAG_MODELS:
+        drawn += random.choice(OF_BAGS)
     if random.random() < 1 / 3:
         drawn += [f"train.checkpoint_every_steps={random.randint(1, 3)}", *random.choice(SAVED)]
     if backend == "native" and random.random() < 1 / 4:
@@ -216,6 +238,8 @@ def _of_rows(random: Random, policy: str) -> Settings:
         return ["optimizer.rows=sgd", rate]
     name = random.choice(ROW_OPTIMIZERS)
     drawn = [f"optimizer.rows={name}", rate]
+    if name in OWN_OF_ROWS and random.random() < 1 / 2:
+        drawn += OWN_OF_ROWS[name]
     if random.random() < 1 / 4:
         drawn += ["optimizer.rows_clip_norm=0.004"]
     if random.random() < 1 / 4:
