@@ -1,14 +1,15 @@
 """Runs whose settings are drawn, in worlds that are drawn: their rows, weights and evaluations are the reference's.
 
-So are those of runs that go on from one of their checkpoints in another world, and of runs by saved plans. A few are
-drawn, always the same ones; `FUZZ_SEED=N` draws others, `FUZZ_TIMES=N` so many times as many:
+So are those of runs that go on from one of their checkpoints in another world, and of runs by saved plans; and a world
+that evaluates what another one trained finds what that found. A few are drawn, always the same ones; `FUZZ_SEED=N`
+draws others, `FUZZ_TIMES=N` so many times as many:
 
     FUZZ_SEED=7 FUZZ_TIMES=20 python -m pytest -m slow tests/end_to_end/test_drawn_runs.py
 """
 
 import json
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 
@@ -17,6 +18,7 @@ import pytest
 from bagpipe_hpc.tools.compare import compare
 from tests.end_to_end.drawn_settings import Settings, World, draw_data, draw_settings, draw_world
 from tests.end_to_end.test_equality import DRIVER, RunRanks
+from tests.end_to_end.test_scoring import lines, measures, run_commands, told_by_training
 from tests.fork_server import forked, forked_rank
 from tests.fuzz.hunting import SEED, TIMES
 from tests.ranks import rank_environment
@@ -106,6 +108,18 @@ class Drawn:
             self._note([(name, f"plan for {world}", ended.stderr[-3000:])])
         return [f"train.plans={plans}"]
 
+    def note_other_measures(self, runs: Sequence[str], kind: str, world: World) -> None:
+        """Note where a world measures otherwise than the one that trained, and does not say that it may."""
+        saved = self._folder / f"measured {kind}.jsonl"
+        own = [f"roles.servers={world.servers}", "--save", saved]
+        commands = [[0, "evaluate", self.output(name, kind), *own] for name in runs]
+        said = run_commands(self._run_ranks, world.ranks, commands, self._folder) if runs else []
+        for name, told, found in zip(runs, said, lines(saved) if runs else [], strict=True):
+            if "the last bits may differ" not in told:
+                pair = measures(found), told_by_training(self.output(name, kind))
+                if pair[0] != pair[1]:
+                    self._note([(name, f"{kind}, measured in {world}", f"evaluations {pair}")])
+
     def _note(self, found: Iterable[tuple[str, str, str]]) -> None:
         self.faults += [": ".join(parts) for parts in found]
 
@@ -136,6 +150,9 @@ def test_drawn_runs_end_as_their_references_do(draw: int, shards: Path, run_rank
     sound = drawn.alone(runs, world.trainers, "alone")
     together = drawn.in_world(sound, world, "together")
     drawn.note_differences(together, "alone", "together")
+
+    evaluated = [name for name in together if "train.evaluate=false" not in runs[name]]
+    drawn.note_other_measures(evaluated, "together", other)
 
     starts = {name: _earlier(drawn.output(name, "together")) for name in together}
     on = {name: [*runs[name], f"train.resume={start}"] for name, start in starts.items() if start}
