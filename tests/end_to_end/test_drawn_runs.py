@@ -1,8 +1,8 @@
 """Runs whose settings are drawn, in worlds that are drawn: their rows, weights and evaluations are the reference's.
 
-So are those of runs that go on from one of their checkpoints in another world, and of runs by saved plans; and a world
-that evaluates what another one trained finds what that found. A few are drawn, always the same ones; `FUZZ_SEED=N`
-draws others, `FUZZ_TIMES=N` so many times as many:
+So are those of runs that go on from one of their checkpoints in another world, or begin with its weights, and of runs
+by saved plans; and a world that evaluates what another one trained finds what that found. A few are drawn, always the
+same ones; `FUZZ_SEED=N` draws others, `FUZZ_TIMES=N` so many times as many:
 
     FUZZ_SEED=7 FUZZ_TIMES=20 python -m pytest -m slow tests/end_to_end/test_drawn_runs.py
 """
@@ -158,6 +158,11 @@ def test_drawn_runs_end_as_their_references_do(draw: int, shards: Path, run_rank
     on = {name: [*runs[name], f"train.resume={start}"] for name, start in starts.items() if start}
     going_on = drawn.alone(on, other.trainers, "on alone")
     drawn.note_differences(drawn.in_world(going_on, other, "on"), "on alone", "on")
+
+    takes = {name: f"train.warm_start_takes={random.choice(['all', 'rows', 'dense'])}" for name in starts}
+    warm = {name: [*runs[name], f"train.warm_start={start}", takes[name]] for name, start in starts.items() if start}
+    started = drawn.alone(warm, other.trainers, "warm alone")
+    drawn.note_differences(drawn.in_world(started, other, "warm"), "warm alone", "warm")
 
     planned = [name for name in together if not set(UNSAVED) & set(runs[name])][: RUNS // 2]
     by_plans = {name: [*runs[name], *drawn.save_plans(name, runs[name], world)] for name in planned}
