@@ -1,10 +1,9 @@
 """The movers' barrier: says when a retired group is at the servers, without waiting."""
 
-import time
-
 from mpi4py import MPI
 
 from bagpipe_hpc.errors import WaitTimeoutError
+from bagpipe_hpc.mpi.patience import Patience
 from bagpipe_hpc.mpi.requests import Awaited
 
 
@@ -20,7 +19,7 @@ class GroupBarrier:
         self._comm = comm
         self._timeout_s = timeout_s
         self._request: MPI.Request | None = None
-        self._deadline = 0.0
+        self._patience = Patience(timeout_s)
         self._what = ""
 
     @property
@@ -31,7 +30,7 @@ class GroupBarrier:
     def enter(self, what: str) -> None:
         """Come to the next barrier; everything put before must have been flushed."""
         self._request = self._comm.Ibarrier()
-        self._deadline = time.monotonic() + self._timeout_s
+        self._patience = Patience(self._timeout_s)
         self._what = what
 
     def awaited(self) -> list[Awaited]:
@@ -49,6 +48,6 @@ class GroupBarrier:
         if self._request.Test():
             self._request = None
             return True
-        if time.monotonic() > self._deadline:
+        if self._patience.is_over():
             raise WaitTimeoutError.after(self._timeout_s, f"the other trainers to write back {self._what}")
         return False

@@ -10,6 +10,7 @@ import numpy as np
 from mpi4py import MPI
 
 from bagpipe_hpc.errors import WaitTimeoutError
+from bagpipe_hpc.mpi.patience import Patience
 from bagpipe_hpc.mpi.time_limit import NETWORK_CURE, TimeLimit
 
 _PINGS = 100
@@ -155,9 +156,9 @@ def _wait(request: MPI.Request, what: str, timeout_s: float, *, idle: bool = Fal
     Raises:
         WaitTimeoutError: it did not complete in time.
     """
-    deadline = time.monotonic() + timeout_s
+    patience = Patience(timeout_s)
     while not request.Test():
-        if time.monotonic() > deadline:
+        if patience.is_over():
             raise WaitTimeoutError(f"waited {timeout_s:.0f} s for {what}: {NETWORK_CURE}")
         if idle:
             time.sleep(1e-3)

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from types import TracebackType
 
+from bagpipe_hpc.mpi.patience import LONGEST_LOOK_S, Patience
 from bagpipe_hpc.mpi.start.world import abort_job
 from bagpipe_hpc.terminal import IN_FILE_ONLY
 
@@ -16,6 +17,7 @@ NETWORK_CURE = (
 )
 
 _EXIT_CODE = 1
+_LOOK_EVERY_S = LONGEST_LOOK_S / 2
 
 
 class TimeLimit:
@@ -32,16 +34,24 @@ class TimeLimit:
     def __init__(self, what: str, limit_s: float, end: Callable[[str, int], object] | None = None) -> None:
         self._message = f"bagpipe: waited {limit_s:.0f} s for {what}: a rank is stopped, {NETWORK_CURE}"
         self._end = end
-        self._timer = threading.Timer(limit_s, self._expire)
-        self._timer.daemon = True
+        self._limit_s = limit_s
+        self._is_done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="time limit", daemon=True)
 
     def __enter__(self) -> None:
-        self._timer.start()
+        self._thread.start()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._timer.cancel()
+        self._is_done.set()
+
+    def _watch(self) -> None:
+        patience = Patience(self._limit_s)
+        while not self._is_done.wait(max(0.0, min(patience.left_s, _LOOK_EVERY_S))):
+            if patience.is_over():
+                self._expire()
+                return
 
     def _expire(self) -> None:
         if log.hasHandlers():  # the launcher's words may not come through

@@ -9,6 +9,7 @@ from enum import IntEnum
 from mpi4py import MPI
 
 from bagpipe_hpc.errors import WaitTimeoutError
+from bagpipe_hpc.mpi.patience import Patience
 from bagpipe_hpc.mpi.requests import Awaited
 
 _EAGER_S = 100e-6
@@ -93,7 +94,7 @@ def wait_until(
         if done():
             return
         os.sched_yield()
-    deadline = start + timeout_s
+    patience = Patience(timeout_s)
     pause_s = _SHORTEST_SLEEP_S
     moving = _MovingOn()
     while True:
@@ -102,7 +103,7 @@ def wait_until(
             return
         tested_s = time.thread_time() - tested_s
         watch()
-        if time.monotonic() > deadline:
+        if patience.is_over():
             raise WaitTimeoutError.after(timeout_s, what)
         if moving.goes_on(has_moved=tested_s > _MOVING_S):
             pause_s = _SHORTEST_SLEEP_S

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 
 from bagpipe_hpc.errors import WaitTimeoutError
 from bagpipe_hpc.mpi.group_barrier import GroupBarrier
+from bagpipe_hpc.mpi.patience import Patience
 from bagpipe_hpc.mpi.plan_channel import PlanReceiver
 from bagpipe_hpc.mpi.requests import Awaited
 from bagpipe_hpc.mpi.rows.transfer import PendingRows, advance_any
@@ -157,13 +158,13 @@ class Mover:
 
     def _await_batch(self) -> ReadyBatch:
         timeout_s = self._settings.timeout_s
-        deadline = time.monotonic() + timeout_s
+        patience = Patience(timeout_s)
         while True:
             try:
                 return self._ready.get(timeout=_WATCH_EVERY_S)
             except queue.Empty:
                 self.check()
-                if time.monotonic() > deadline:
+                if patience.is_over():
                     raise WaitTimeoutError.after(timeout_s, self._missing()) from None
 
     def _missing(self) -> str:
@@ -190,11 +191,11 @@ class Mover:
             WaitTimeoutError: they were not in time.
         """
         timeout_s = 2 * self._settings.timeout_s  # one for the puts, one for the barrier
-        deadline = time.monotonic() + timeout_s
+        patience = Patience(timeout_s)
         with self._pace.awaited():
             while not self._drained.wait(_WATCH_EVERY_S):
                 self.check()
-                if time.monotonic() > deadline:
+                if patience.is_over():
                     what = f"the rows of groups after {self._write_backs.newest} to be written back"
                     raise WaitTimeoutError.after(timeout_s, what)
         self._drained.clear()

@@ -10,6 +10,7 @@ import time
 from bagpipe_hpc.errors import WaitTimeoutError
 from bagpipe_hpc.kernels.request_watch import LooksOfMpi, Pauses, RequestWatch, request_watch
 from bagpipe_hpc.mpi.native_calls import HANDLE_BYTES, STATUS_BYTES, address_of
+from bagpipe_hpc.mpi.patience import Patience
 from bagpipe_hpc.mpi.requests import Awaited, are_over, handles
 
 _LOOKS_A_WAIT = 8
@@ -67,14 +68,14 @@ class RequestWaits:
         """
         if are_over(requests):
             return
-        since_s = time.monotonic()
+        since_s, patience = time.monotonic(), Patience(timeout_s)
         part_s = self._last_s / _LOOKS_A_WAIT
         longest_s = min(max(part_s, _LEAST_LONGEST_S), _MOST_LONGEST_S)
         pause_s = min(max(part_s, _SHORTEST_PAUSE_S), longest_s)
         while not are_over(requests):
-            if (left_s := since_s + timeout_s - time.monotonic()) < 0:
+            if patience.is_over():
                 raise WaitTimeoutError.after(timeout_s, what)
-            limit_s = min(left_s, _LONGEST_WATCH_S)
+            limit_s = min(patience.left_s, _LONGEST_WATCH_S)
             self._watch.wait([handles(requests)], Pauses(pause_s, longest_s, limit_s))
             pause_s = longest_s if self._watch.looks else min(_GROWTH * pause_s, longest_s)
         self._last_s = time.monotonic() - since_s

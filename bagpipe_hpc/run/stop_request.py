@@ -103,7 +103,8 @@ class StopRequest:
     def _listen(self) -> None:
         while not self._ended.is_set():
             received = signal.sigtimedwait(_signals(), _LISTEN_S)
-            if received is not None:
+            # Behind SIGCONT, when its time is over, CPython 3.11 gives back a struct that nobody has filled.
+            if received is not None and received.si_signo in _signals():
                 self._receive(received.si_signo, None)
 
     def _receive(self, number: int, _: FrameType | None) -> None:

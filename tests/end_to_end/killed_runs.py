@@ -135,6 +135,33 @@ def kill_one(
         return Killed(finished, time.monotonic() - killed_s, process, tuple(_end_all(mark)))
 
 
+def suspend_all(
+    ranks: int, command: Sequence[str | Path], when: Callable[[], bool], standstill_s: float
+) -> CompletedProcess[str]:
+    """Start ranks, stop all of them for a while, as Slurm does with a job that makes room for another; how they end.
+
+    Args:
+        ranks: number of ranks.
+        command: what each of them runs.
+        when: is asked again and again, and returns true when it is time.
+        standstill_s: seconds that they stand still. Behind them the oracle is asked to stop the run.
+    """
+    mark = uuid.uuid4().hex
+    with ThreadPoolExecutor(1) as background:
+        running = background.submit(run_ranks, ranks, *command, timeout_s=TIMEOUT_S, env={_MARK: mark})
+        if not _wait(when, running):
+            return running.result()
+        found = ranks_of(mark)
+        for process in found.values():
+            os.kill(process, signal.SIGSTOP)
+        time.sleep(standstill_s)
+        for process in found.values():
+            os.kill(process, signal.SIGCONT)
+        time.sleep(1.0)  # what was held up has gone on
+        os.kill(found[ORACLE], signal.SIGUSR1)
+        return running.result()
+
+
 def _end_all(mark: str) -> list[int]:
     """Kill the ranks of a run that are still there a second from now, and name them."""
     deadline = time.monotonic() + 1.0

@@ -1,4 +1,7 @@
-"""A rank that stands still without being gone: the others end the job after a while and say what they waited for."""
+"""A rank that stands still without being gone: the others end the job after a while and say what they waited for.
+
+A job that stands still as a whole goes on.
+"""
 
 import re
 import signal
@@ -8,7 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.killed_runs import ORACLE, RANKS, SERVER, SERVERS, TRAINER, Killed, has_trained, kill_one
+from tests.end_to_end.killed_runs import (
+    ORACLE,
+    RANKS,
+    SERVER,
+    SERVERS,
+    TRAINER,
+    Killed,
+    has_trained,
+    kill_one,
+    suspend_all,
+)
 
 LIMIT_S = 8.0
 END_S = LIMIT_S + 20
@@ -68,3 +81,14 @@ def test_a_stopped_rank_ends_the_job(rank: int, stopped: dict[int, Killed]) -> N
     assert re.search(said, ended.finished.stderr), ended.finished.stderr
     blamed = "a heartbeat from the oracle" in ended.finished.stderr
     assert rank == ORACLE or not blamed, ended.finished.stderr
+
+
+@pytest.mark.slow
+def test_a_suspended_job_goes_on_and_hears_signals(config_path: Path, tmp_path: Path) -> None:
+    """It stands still for longer than a rank may be silent."""
+    settings = [f"roles.servers={SERVERS}", "roles.same_host=transfers", "train.timeout_s=3", "train.epochs=600"]
+    command = ["bagpipe", "train", config_path, f"train.output={tmp_path}", *settings]
+    ended = suspend_all(RANKS, command, lambda: has_trained(tmp_path, 25), standstill_s=6.0)
+    assert ended.returncode == 0, ended.stderr
+    assert "asked to stop by SIGUSR1" in ended.stderr
+    assert list((tmp_path / "checkpoints").glob("step-*"))

@@ -1,6 +1,5 @@
 """Rows on their way: what the ways through MPI have in common, and the whole of one call to a `RowWindow`."""
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,6 +9,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import WaitTimeoutError
+from bagpipe_hpc.mpi.patience import Patience
 from bagpipe_hpc.mpi.requests import Awaited
 from bagpipe_hpc.mpi.waiting import TESTS_A_WAKE, wait_until
 
@@ -77,7 +77,7 @@ class PendingRows:
         self._finish: Callable[[], None] | None = finish
         self._what = what
         self._timeout_s = timeout_s
-        self._deadline: float | None = None
+        self._patience: Patience | None = None
 
     @property
     def is_complete(self) -> bool:
@@ -92,11 +92,11 @@ class PendingRows:
         """
         if self._finish is None:
             return True
-        if self._deadline is None:
-            self._deadline = time.monotonic() + self._timeout_s
+        if self._patience is None:
+            self._patience = Patience(self._timeout_s)
         while self._pending:
             if not MPI.Request.Testall(self._requests[-1]):
-                if time.monotonic() > self._deadline:
+                if self._patience.is_over():
                     raise WaitTimeoutError.after(self._timeout_s, self._what)
                 return False
             self._requests.pop()

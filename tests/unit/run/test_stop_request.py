@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -93,6 +94,18 @@ def test_signals_stop_the_run_however_often(tmp_path: Path) -> None:
     with StopRequest(tmp_path, listens=True) as stop:
         for _ in range(3):
             os.kill(os.getpid(), signal.SIGUSR1)
+        assert wait_until_asked(stop)
+
+
+def test_what_a_suspended_process_is_given_is_no_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CPython gives back a struct that nobody has filled; the thread goes on listening."""
+    unfilled, listen = [SimpleNamespace(si_signo=893696832)], signal.sigtimedwait
+    monkeypatch.setattr(signal, "sigtimedwait", lambda *asked: unfilled.pop() if unfilled else listen(*asked))
+    with StopRequest(tmp_path, listens=True) as stop:
+        while unfilled:
+            time.sleep(0.01)
+        assert not stop.is_asked()
+        os.kill(os.getpid(), signal.SIGUSR1)
         assert wait_until_asked(stop)
 
 
