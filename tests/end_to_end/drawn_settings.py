@@ -1,13 +1,17 @@
 """Draws settings of whole runs that go together, and worlds of ranks for them, from a seed."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
+import torch
 
+from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.models.linear import check_bfloat16
 from bagpipe_hpc.rows.placements.assignment import WholeTable
 from bagpipe_hpc.rows.placements.table_plan import write_plan
 from bagpipe_hpc.storage.shards.entries import TableInfo
@@ -69,12 +73,22 @@ OF_HOT_ROWS = ("hotline", "fae", "slipstream")
 """Policies that take rows of one width alone."""
 OF_KNOWN_LOOK_UPS = ("fae", "slipstream")
 """Policies that count look-ups before a run, which a graph's are drawn for."""
+
+
+def _multiplies_bfloat16() -> bool:
+    with suppress(ConfigError):
+        check_bfloat16(torch.device("cpu"))
+        return True
+    return False
+
+
 FREE: tuple[Sequence[Settings], ...] = (
     [["optimizer.dense_clip_norm=0.3"]],
     [["dense_rate.warmup_steps=4"]],
     [["optimizer.dense_options={ weight_decay = 0.01 }"]],
     [["tables.placement=contiguous"], ["tables.placement=by_table"], ["tables.placement=greedy_size"]],
     [["tables.initial_bound=0.2"]],
+    [["model.precision=bfloat16"] if _multiplies_bfloat16() else []],
     [['model.frozen=["*bias"]']],
     [["roles.server_poll_us=0"]],
     [["roles.same_host=transfers"]],
