@@ -105,8 +105,7 @@ class TrainerCheckpoints:
         announce(self._comms, due, self._timeout_s)
         for group, updated in enumerate(self._updated):
             if not due.holds_all:
-                told = [updated.of_server(server) for server in range(self._comms.layout.servers)]
-                send_updated(self._comms.store, group, told, self._timeout_s)
+                send_updated(self._comms.store, group, updated.by_server(), self._timeout_s)
             updated.clear()
         kept = _copy_to_host(dense) if self._record else None
         wait_for_copies(self._comms, self._timeout_s)

@@ -24,7 +24,7 @@ def send_updated(comm: MPI.Comm, group: int, updated: Sequence[Updated], timeout
     Args:
         comm: servers and trainers.
         group: number of the group of tables.
-        updated: for each server, as `UpdatedRows.of_server` gives them; left alone meanwhile.
+        updated: for each server, as `UpdatedRows.by_server` gives them; left alone meanwhile.
         timeout_s: longest wait.
 
     Raises:

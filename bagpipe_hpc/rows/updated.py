@@ -1,5 +1,6 @@
 """Which rows a trainer has written back since it was last asked: a list of them, or a bit for each row. Pure."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -30,13 +31,14 @@ class UpdatedRows:
         self._listed_as = LISTED[int(8 * self._first_bytes[-1]) > np.iinfo(LISTED[0]).max]
         self._flags: NDArray[np.uint8] | None = None
         self._listed: list[NDArray[Any]] = []
+        self._listed_bytes = 0
 
     @property
     def nbytes(self) -> int:
         """Memory for the rows that are noted."""
         if self._flags is not None:
             return self._flags.nbytes
-        return sum(places.nbytes for places in self._listed)
+        return self._listed_bytes
 
     def add(self, rows: NDArray[np.int64]) -> None:
         """Note rows `[N]`, in any order, any of them several times."""
@@ -45,26 +47,28 @@ class UpdatedRows:
             mark(self._flags, places)
             return
         self._listed.append(places.astype(self._listed_as))
+        self._listed_bytes += self._listed[-1].nbytes
         if self.nbytes > self._first_bytes[-1]:
             self._flags = np.zeros(self._first_bytes[-1], dtype=np.uint8)
             for listed in self._listed:
                 mark(self._flags, listed)
-            self._listed = []
+            self._listed, self._listed_bytes = [], 0
 
-    def of_server(self, server: int) -> Updated:
-        """What was noted of a server's rows; not to be changed."""
-        first, last = self._first_bytes[server : server + 2]
+    def by_server(self) -> list[Updated]:
+        """What was noted of each server's rows; not to be changed."""
+        bounds = list(pairwise(self._first_bytes.tolist()))
         if self._flags is not None:
-            return self._flags[first:last]
-        listed = np.concatenate(self._listed) if self._listed else np.empty(0, dtype=self._listed_as)
-        own = np.unique(listed[(listed >= 8 * first) & (listed < 8 * last)])
-        positions: Updated = own - self._listed_as.type(8 * first)
-        return positions
+            return [self._flags[first:last] for first, last in bounds]
+        listed = np.sort(np.concatenate([np.empty(0, dtype=self._listed_as), *self._listed]))
+        listed = listed[np.append(True, listed[1:] != listed[:-1])[: listed.size]]
+        ends = np.searchsorted(listed, (8 * self._first_bytes).astype(self._listed_as))
+        parts = np.split(listed, ends)[1:-1]
+        return [part - self._listed_as.type(8 * first) for part, (first, _) in zip(parts, bounds, strict=True)]
 
     def clear(self) -> None:
         """Forget all rows."""
         self._flags = None
-        self._listed = []
+        self._listed, self._listed_bytes = [], 0
 
 
 def mark(flags: NDArray[np.uint8], updated: NDArray[np.integer]) -> None:

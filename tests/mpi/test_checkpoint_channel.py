@@ -25,7 +25,7 @@ def test_each_group_has_its_own_updated_rows(comm: MPI.Comm, order: tuple[int, i
         for group, (partition, rows) in enumerate(zip(groups, wrote, strict=True)):
             updated = UpdatedRows(partition)
             updated.add(rows[rank])
-            kinds.append((told := updated.of_server(0)).dtype)
+            kinds.append((told := updated.by_server()[0]).dtype)
             send_updated(comm, group, [told], TIMEOUT_S)
         assert len(set(kinds)) == len(kinds)
     comm.Barrier()

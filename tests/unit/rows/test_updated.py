@@ -14,7 +14,7 @@ from bagpipe_hpc.rows.updated import LISTED, UpdatedRows, flag_bytes, flagged, m
 def positions(updated: UpdatedRows, server: int, held: int) -> list[int]:
     """What a server makes of what it is told."""
     flags = np.zeros(flag_bytes(held), dtype=np.uint8)
-    mark(flags, updated.of_server(server))
+    mark(flags, updated.by_server()[server])
     return flagged(flags, held).tolist()
 
 
@@ -42,7 +42,7 @@ def test_few_rows_are_a_list(noted: Sequence[int], as_bits: bool) -> None:
     for row in noted:
         updated.add(np.array([row]))
     assert updated.nbytes == (125 if as_bits else 4 * len(noted))
-    assert updated.of_server(0).dtype == (np.uint8 if as_bits else LISTED[0])
+    assert updated.by_server()[0].dtype == (np.uint8 if as_bits else LISTED[0])
     assert positions(updated, 0, 1000) == sorted(set(noted))
 
 
@@ -50,5 +50,24 @@ def test_rows_beyond_32_bits_are_found() -> None:
     partition = RoundRobinPartition(3 << 32, 2)
     updated = UpdatedRows(partition)
     updated.add(np.array([(3 << 32) - 1, 5, 1 << 33]))
-    assert [updated.of_server(server).tolist() for server in (0, 1)] == [[1 << 32], [2, (3 << 31) - 1]]
-    assert updated.of_server(0).dtype == LISTED[1]
+    assert [part.tolist() for part in updated.by_server()] == [[1 << 32], [2, (3 << 31) - 1]]
+    assert updated.by_server()[0].dtype == LISTED[1]
+
+
+def test_to_note_rows_takes_as_long_however_many_were_noted() -> None:
+    """A run with few rows a step notes a million times between checkpoints."""
+    updated = UpdatedRows(RoundRobinPartition(1 << 33, 8))
+    looked_at = 0
+
+    class Places(np.ndarray):
+        @property
+        def nbytes(self) -> int:
+            nonlocal looked_at
+            looked_at += 1
+            return super().nbytes
+
+    times = 100
+    for first in range(times):
+        updated.add(np.arange(first, first + 3).view(Places))
+    assert updated.nbytes == 3 * times * LISTED[1].itemsize
+    assert looked_at <= times
