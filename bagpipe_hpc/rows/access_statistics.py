@@ -7,7 +7,7 @@ by table.
 Legend: `N` tables, `S` steps of the curve, `U` used rows of a table.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import IO
 import numpy as np
 
 from bagpipe_hpc.errors import DataError
-from bagpipe_hpc.rows.array_file import Int64s, open_arrays
+from bagpipe_hpc.rows.array_file import Int64s, are_different, open_arrays
 
 FORMAT = 1
 STEPS = 100
@@ -118,22 +118,29 @@ class AccessStatistics:
             )
         return found
 
-    def hottest(self, name: str) -> tuple[Int64s, Int64s]:
-        """The used rows of a table, most look-ups first and by number where they have as many, and their look-ups.
+    def hottest(self, names: Iterable[str]) -> Iterator[tuple[Int64s, Int64s]]:
+        """The used rows of tables, most look-ups first and by number where they have as many, and their look-ups.
 
-        Returns:
-            int64 `[U]` each; rows are numbers within the table.
+        The file is opened once: of many tables, to find what it holds takes longer than to read one.
+
+        Args:
+            names: of the tables.
+
+        Yields:
+            int64 `[U]` each, of one table after the other; rows are numbers within the table.
 
         Raises:
             DataError: the file is damaged, or is another one now.
         """
-        number, table = list(self.tables).index(name), self.tables[name]
+        numbers = {name: number for number, name in enumerate(self.tables)}
         with open_arrays(self.source, _KIND, _AGAIN) as file:
-            rows, counts = (file.integers(f"{kind}/{number}", table.used) for kind in ("order", "counts"))
-            is_falling = (np.diff(counts) <= 0).all() and counts.sum() == table.look_ups
-            if not is_falling or np.unique(rows).size < rows.size or rows.max(initial=0) >= table.rows:
-                file.refuse(f"does not order the rows of table {name!r:.80} by look-ups")
-        return rows, counts
+            for name in names:
+                table = self.tables[name]
+                rows, counts = (file.integers(f"{kind}/{numbers[name]}", table.used) for kind in ("order", "counts"))
+                is_falling = (np.diff(counts) <= 0).all() and counts.sum() == table.look_ups
+                if not is_falling or not are_different(rows) or rows.max(initial=0) >= table.rows:
+                    file.refuse(f"does not order the rows of table {name!r:.80} by look-ups")
+                yield rows, counts
 
 
 def access_curve(falling: Int64s, steps: int) -> Int64s:

@@ -272,7 +272,7 @@ def _own_words(run: Run, servers: int) -> tuple[list[float], bool, dict[str, NDA
     return (
         expected,
         kind.expects_ms,
-        {name: np.concatenate((plan.pinned_rows(name), plan.hosted_rows(name))) for name in plan.tables},
+        {name: np.concatenate(kept) for name, kept in zip(plan.tables, plan.kept_rows(plan.tables), strict=True)},
     )
 
 

@@ -43,9 +43,9 @@ def reads_of(path: Path) -> list[Read]:
     """Everything that reads a file."""
     folder, name = path.parent, path.name
     if name == "counts.npz":
-        return [lambda: [found.hottest(table) for found in [read_statistics(path)] for table in found.tables]]
+        return [lambda: [list(found.hottest(found.tables)) for found in [read_statistics(path)]]]
     if name == "plan.npz":
-        return [lambda: [found.pinned_rows(table) for found in [read_plan(path)] for table in found.tables]]
+        return [lambda: [list(found.kept_rows(found.tables)) for found in [read_plan(path)]]]
     if name == "plans.bin":
         return [lambda: _read_plans(folder)]
     if folder.name == "policy":

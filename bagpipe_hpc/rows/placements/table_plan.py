@@ -8,7 +8,7 @@ in the way of `pinned`.
 `expected_ns`, int64 `[S]`, is what each server takes for a batch by the method's own model; 0 where it has none.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -16,7 +16,7 @@ from typing import IO
 import numpy as np
 
 from bagpipe_hpc.errors import DataError
-from bagpipe_hpc.rows.array_file import Int64s, open_arrays
+from bagpipe_hpc.rows.array_file import Int64s, are_different, open_arrays
 from bagpipe_hpc.rows.placements.assignment import WholeTable
 
 FORMAT = 1
@@ -75,32 +75,30 @@ class TablePlan:
             raise DataError(f"{self.source}: table {name!r:.80} has {rows} rows, and the plan {known}; {_AGAIN}")
         return found
 
-    def pinned_rows(self, name: str) -> Int64s:
-        """The rows of a table that stay with the trainers, hottest first, by their numbers within the table.
+    def kept_rows(self, names: Iterable[str]) -> Iterator[tuple[Int64s, Int64s]]:
+        """The rows of tables that stay with the trainers, and with a trainer of each host, hottest first.
+
+        The file is opened once, as in `AccessStatistics.hottest`.
+
+        Args:
+            names: of the tables.
+
+        Yields:
+            int64 each, of one table after the other: numbers within the table.
 
         Raises:
             DataError: the file is damaged, or is another one now.
         """
-        return self._rows(name)[0]
-
-    def hosted_rows(self, name: str) -> Int64s:
-        """The rows of a table that stay with a trainer of each host, as `pinned_rows`.
-
-        Raises:
-            DataError: as there.
-        """
-        return self._rows(name)[1]
-
-    def _rows(self, name: str) -> tuple[Int64s, Int64s]:
-        """Pinned and hosted rows of a table."""
-        table, number = self.tables[name], list(self.tables).index(name)
+        numbers = {name: number for number, name in enumerate(self.tables)}
         with open_arrays(self.source, _KIND, _AGAIN) as file:
-            pinned = file.integers(f"pinned/{number}", table.pinned)
-            hosted = file.integers(f"hosted/{number}", table.hosted) if self.trainer_hosts else pinned[:0]
-            rows = np.concatenate((pinned, hosted))
-            if np.unique(rows).size < rows.size or rows.max(initial=0) >= table.rows:
-                file.refuse(f"pins rows of table {name!r:.80} that it does not have, or twice")
-        return pinned, hosted
+            for name in names:
+                table, number = self.tables[name], numbers[name]
+                pinned = file.integers(f"pinned/{number}", table.pinned)
+                hosted = file.integers(f"hosted/{number}", table.hosted) if self.trainer_hosts else pinned[:0]
+                rows = np.concatenate((pinned, hosted))
+                if not are_different(rows) or rows.max(initial=0) >= table.rows:
+                    file.refuse(f"pins rows of table {name!r:.80} that it does not have, or twice")
+                yield pinned, hosted
 
 
 def write_plan(

@@ -63,11 +63,11 @@ class MeasuredCosts:
         self._found: dict[frozenset[int], GroupCost] = {}
         self._tables: list[NDArray[np.float32]] = []
         self._rows: list[list[NDArray[np.int64]]] = []
-        for number, table in enumerate(tables):
+        hottest = statistics.hottest(table.name for table in tables)
+        for number, (table, (rows, counts)) in enumerate(zip(tables, hottest, strict=True)):
             kept = max(1, int(table.rows * share))
             random = np.random.default_rng([seed, number])
             self._tables.append(np.ones((kept, table.row_bytes // 4), np.float32))
-            rows, counts = statistics.hottest(table.name)
             look_ups = round(batch_samples * statistics.of(table.name, table.rows).sample_look_ups)
             below = np.cumsum(counts)
             batches = WARM_UPS + RUNS if look_ups else 0

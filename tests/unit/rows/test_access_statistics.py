@@ -2,6 +2,7 @@
 
 import io
 import zipfile
+from contextlib import AbstractContextManager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bagpipe_hpc.errors import DataError, FileError
+from bagpipe_hpc.rows import access_statistics
 from bagpipe_hpc.rows.access_statistics import (
     REUSE_LIMITS,
     STEPS,
     TableAccesses,
     access_curve,
     read_statistics,
+    write_statistics,
 )
+from bagpipe_hpc.rows.array_file import ArrayFile, open_arrays
+from bagpipe_hpc.rows.placements import table_plan
+from bagpipe_hpc.rows.placements.assignment import WholeTable
+from bagpipe_hpc.rows.placements.table_plan import read_plan, write_plan
 from tests.statistics_files import write_accesses
 
 COUNTS = {"C1": [0, 5, 1, 0, 5, 2], "C2": [0, 0], "C3": [40_000]}
@@ -56,9 +63,32 @@ def test_a_file_says_what_was_counted(tmp_path: Path) -> None:
     assert (first.curve[38], first.curve[39], first.curve[77], first.curve[93]) == (1, 2, 3, 4)
     assert (second.used, second.pooling, set(second.curve), sum(second.reuse_shares)) == (0, 0.0, {0}, 0.0)
     assert third.reuse_shares == (0.0,) * 16 + (1.0,)
-    rows, counts = found.hottest("C1")
+    of_second, (rows, counts) = found.hottest(["C2", "C1"])
     assert (rows.tolist(), counts.tolist()) == ([1, 4, 5, 2], [5, 5, 2, 1])
-    assert [part.tolist() for part in found.hottest("C2")] == [[], []]
+    assert [part.tolist() for part in of_second] == [[], []]
+
+
+def test_many_tables_are_read_in_one_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To open a file takes the longer, the more tables it has."""
+    names, counts = [f"C{number}" for number in range(50)], np.array([2, 1])
+    with (tmp_path / "accesses.npz").open("wb") as file:
+        tables = [TableAccesses.of_counts(name, counts, 3, 3) for name in names]
+        write_statistics(file, "ab" * 32, tables, [counts] * len(names), 3)
+    with (tmp_path / "plan.npz").open("wb") as file:
+        whole = [WholeTable(name, 2, 1, 4) for name in names]
+        write_plan(file, "greedy", "ab" * 32, 1, whole, [0] * len(names), {"C7": np.array([1])})
+    found, plan = read_statistics(tmp_path / "accesses.npz"), read_plan(tmp_path / "plan.npz")
+    opened: list[Path] = []
+
+    def open_noted(path: Path, kind: str, cure: str) -> AbstractContextManager[ArrayFile]:
+        opened.append(path)
+        return open_arrays(path, kind, cure)
+
+    for module in (access_statistics, table_plan):
+        monkeypatch.setattr(module, "open_arrays", open_noted)
+    assert [rows.tolist() for rows, _ in found.hottest(names)] == [[0, 1]] * len(names)
+    assert [name for name, (pinned, _) in zip(names, plan.kept_rows(names), strict=True) if pinned.size] == ["C7"]
+    assert opened == [found.source, plan.source]
 
 
 def test_other_tables_are_refused(tmp_path: Path) -> None:
@@ -110,7 +140,7 @@ def test_a_damaged_order_is_refused(tmp_path: Path, member: str, value: Any) -> 
     write(tmp_path / "whole.npz")
     np.savez(tmp_path / "a.npz", **dict(np.load(tmp_path / "whole.npz")) | {member: value})
     with pytest.raises(DataError, match=r"order/0 must be|does not order the rows of table 'C1'"):
-        read_statistics(tmp_path / "a.npz").hottest("C1")
+        list(read_statistics(tmp_path / "a.npz").hottest(["C1"]))
 
 
 def test_what_is_no_such_file_is_refused(tmp_path: Path) -> None:

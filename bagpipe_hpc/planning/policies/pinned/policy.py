@@ -48,11 +48,11 @@ class PinnedPolicy(LookaheadPolicy):
         facts = self.facts
         plan = read_plan(made_file("policy.plan", self.settings.plan))
         found: tuple[list[Int64s], list[Int64s]] = [], []
-        for name, first, rows in zip(
-            facts.table_names, facts.table_offsets[:-1].tolist(), np.diff(facts.table_offsets).tolist(), strict=True
-        ):
+        for name, rows in zip(facts.table_names, np.diff(facts.table_offsets).tolist(), strict=True):
             plan.of(name, rows)
-            for of_tier, own in zip(found, (plan.pinned_rows(name), plan.hosted_rows(name)), strict=True):
+        firsts = facts.table_offsets[:-1].tolist()
+        for first, kept in zip(firsts, plan.kept_rows(facts.table_names), strict=True):
+            for of_tier, own in zip(found, kept, strict=True):
                 of_tier.append(first + own)
         everywhere, hosted = (np.concatenate((_NO_ROWS, *of_tier)) for of_tier in found)
         hosts = plan.trainer_hosts if hosted.size else 1

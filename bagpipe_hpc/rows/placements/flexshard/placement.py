@@ -22,7 +22,7 @@ class FlexShard(PlannedTables):
         links = Links(
             settings.trainers, settings.trainer_hosts, settings.within_gb_s * 1e9, settings.between_gb_s * 1e9
         )
-        hottest = [request.statistics.hottest(table.name) for table in request.tables]
+        hottest = list(request.statistics.hottest(table.name for table in request.tables))
         counts = np.concatenate([of_rows for _, of_rows in hottest])
         table_of = np.repeat(np.arange(len(hottest)), [of_rows.size for _, of_rows in hottest])
         order = np.argsort(-counts, kind="stable")

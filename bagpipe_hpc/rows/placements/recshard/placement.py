@@ -21,14 +21,11 @@ class RecShard(PlannedTables):
         solution = solve(problem, settings.time_limit_s)
         split, names = solution.split, [table.name for table in request.tables]
         accesses = request.statistics.tables
-        pinned = {
-            name: request.statistics.hottest(name)[0][: problem.tables[number].curve[split.steps[number]]]
-            for number, name in enumerate(names)
-        }
+        pinned, per_batch = {}, 0
+        for number, (name, hottest) in enumerate(zip(names, request.statistics.hottest(names), strict=True)):
+            pinned[name] = hottest[0][: problem.tables[number].curve[split.steps[number]]]
+            per_batch += slow_accesses_of(accesses[name], pinned[name], hottest)
         slow = problem.slow_accesses(split) / max(1.0, sum(table.accesses for table in problem.tables))
-        per_batch = sum(
-            slow_accesses_of(accesses[name], pinned[name], request.statistics.hottest(name)) for name in names
-        )
         times = problem.times(split)
         all_slow = problem.slowest(Split(split.devices, (0,) * len(names)))
         no_memory = ["nothing can be pinned: tables.fast_gb = 0"] * (settings.fast_gb == 0)

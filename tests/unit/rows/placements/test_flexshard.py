@@ -189,9 +189,9 @@ def test_rows_once_a_host_are_those_behind_tier_a(tmp_path: Path) -> None:
         write_plan(*of_plan, hosted=with_b.hosted, trainer_hosts=with_b.trainer_hosts)
     plan = read_plan(path)
     assert plan.trainer_hosts == 2
-    for name, rows in with_b.hosted.items():
-        np.testing.assert_array_equal(plan.hosted_rows(name), rows)
-        np.testing.assert_array_equal(plan.pinned_rows(name), with_b.pinned[name])
+    for (name, rows), (pinned, hosted) in zip(with_b.hosted.items(), plan.kept_rows(with_b.hosted), strict=True):
+        np.testing.assert_array_equal(hosted, rows)
+        np.testing.assert_array_equal(pinned, with_b.pinned[name])
 
 
 @pytest.mark.parametrize(

@@ -141,8 +141,8 @@ def test_slow_accesses_of_a_replayed_trace_are_the_predicted_ones(tmp_path: Path
     found, modelled = RecShard.search(asked, chosen), problem_of(asked, chosen)
     assert sum(map(len, found.pinned.values())) * 36 <= 18_000
     rng = np.random.default_rng(0)
-    for number, table in enumerate(asked.tables):
-        rows, counts = asked.statistics.hottest(table.name)
+    hottest = asked.statistics.hottest(table.name for table in asked.tables)
+    for number, (table, (rows, counts)) in enumerate(zip(asked.tables, hottest, strict=True)):
         trace = rng.permutation(np.repeat(rows, counts))
         pinned = set(found.pinned[table.name].tolist())
         slow = sum(row not in pinned for row in trace.tolist())

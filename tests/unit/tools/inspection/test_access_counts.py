@@ -25,13 +25,14 @@ def test_look_ups_and_samples_are_counted(
     found = read_statistics(tmp_path / "a.npz")
     assert (found.data, found.samples) == (manifest.digest("train"), 150)
     counts = Counter(row for sample in samples for row in sample)
-    for number, info in enumerate(manifest.tables):
+    hottest = found.hottest(info.name for info in manifest.tables)
+    for number, (info, of_table) in enumerate(zip(manifest.tables, hottest, strict=True)):
         table = found.of(info.name, info.rows)
         own = {id_: count for (of, id_), count in counts.items() if of == number}
         assert table.look_ups == sum(own.values())
         assert table.samples_with == sum(any(of == number for of, _ in sample) for sample in samples)
         order = sorted(own, key=lambda id_: (-own[id_], id_))
-        assert [part.tolist() for part in found.hottest(info.name)] == [order, [own[id_] for id_ in order]]
+        assert [part.tolist() for part in of_table] == [order, [own[id_] for id_ in order]]
     assert f"{sum(counts.values())} look-ups of {len(counts)} rows" in capsys.readouterr().out
 
 
