@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from bagpipe_hpc.evaluation.exact_sum import ExactSum
 from bagpipe_hpc.evaluation.pairs import (
-    MOST_SAMPLES,
     SCORE_BITS,
     GroupPairs,
     PairCounts,
@@ -115,15 +114,13 @@ class ClickEvaluation:
         Collective over: the peers.
 
         Raises:
-            ValueError: as `add` does; or there are too many samples to count pairs of.
+            ValueError: as `add` does.
         """
         self._take_in()
         own = self._weight, self._clicked, self._loss, self._predicted
         all_samples, *sums = zip(*peers.all_of((self._samples, *own)), strict=True)
         samples = sum(all_samples)
         weight, clicked, loss, predicted = (ExactSum.of(parts) for parts in sums)
-        if samples > MOST_SAMPLES:
-            raise ValueError(f"{samples} samples: {MOST_SAMPLES} at most")
         auc, auc_error = self._area(peers)
         group_auc = self._area_by_group(peers) if self._by_group else None
         log_loss, entropy = loss.over(weight), _entropy(clicked, weight)

@@ -8,7 +8,7 @@ Legend: `n` samples, `K` keys, `G` groups.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 SCORE_BITS = 32
 MOST_GROUPS = 1 << 31
 """What an entry has room for beside the logit and the label."""
-MOST_SAMPLES = 1 << 31
-"""With more, twice the number of pairs might not fit into 64 bits."""
+_MOST_SAMPLES = 1 << 32
+"""Of so many, twice the number of pairs may not fit into 64 bits any more."""
 
 
 def entries(
@@ -132,17 +132,21 @@ class GroupPairs(NamedTuple):
         return self.tied / (2 * self.clicks * self.others)
 
 
-def pairs_by_group(counts: PairCounts) -> list[NDArray[np.int64]]:
-    """The fields of `GroupPairs` for each group, int64 `[G]` each, groups ascending."""
+def pairs_by_group(counts: PairCounts) -> list[NDArray[Any]]:
+    """The fields of `GroupPairs` for each group, `[G]` each, groups ascending: int64, of very many samples integers."""
     groups = (counts.keys >> np.uint64(SCORE_BITS)).astype(np.int64)
     starts = _starts(groups)
     if not starts.size:
         return [_NONE] * len(GroupPairs._fields)
-    below = np.cumsum(counts.others) - counts.others
+    clicks: NDArray[Any] = counts.clicks
+    others: NDArray[Any] = counts.others
+    if int(clicks.sum()) + int(others.sum()) >= _MOST_SAMPLES:  # in bins, so that keys are few
+        clicks, others = clicks.astype(object), others.astype(object)
+    below = np.cumsum(others) - others
     below -= np.repeat(below[starts], np.diff(starts, append=groups.size))
-    tied = counts.clicks * counts.others
-    twice_right = 2 * counts.clicks * below + tied
-    sums = (np.add.reduceat(column, starts) for column in (counts.clicks, counts.others, twice_right, tied))
+    tied = clicks * others
+    twice_right = 2 * clicks * below + tied
+    sums = (np.add.reduceat(column, starts) for column in (clicks, others, twice_right, tied))
     return [groups[starts], *sums]
 
 

@@ -3,6 +3,7 @@
 import math
 from dataclasses import asdict
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bagpipe_hpc.evaluation import click_evaluation
 from bagpipe_hpc.evaluation.click_evaluation import ClickEvaluation, Evaluation, measure
 from bagpipe_hpc.evaluation.label_evaluations import LabelEvaluations
-from bagpipe_hpc.evaluation.pairs import MOST_GROUPS, MOST_SAMPLES, GroupPairs, PairCounts, entries, pairs_by_group
+from bagpipe_hpc.evaluation.pairs import MOST_GROUPS, GroupPairs, PairCounts, entries, joined, pairs_by_group
 from bagpipe_hpc.evaluation.peers import Alone
 from tests.unit.evaluation.peers_in_threads import ThreadPeer, on_peers
 
@@ -150,20 +150,30 @@ def test_counts_of_many_pairs_do_not_overflow() -> None:
         assert measure(labels, logits).auc == auc
 
 
-def test_the_last_group_and_the_most_samples_fit_into_64_bits() -> None:
+def test_the_last_group_fits_into_64_bits() -> None:
     zeros, groups = np.zeros(2, np.float32), np.array([0, MOST_GROUPS - 1])
     assert pairs_by_group(PairCounts.of(entries(zeros, zeros, groups)))[0].tolist() == groups.tolist()
-    half = MOST_SAMPLES // 2
-    counts = PairCounts(np.arange(2, dtype=np.uint64), clicks=np.array([0, half]), others=np.array([half, 0]))
-    (fields,) = zip(*pairs_by_group(counts), strict=True)
-    assert GroupPairs(*map(int, fields)).auc == 1.0
 
 
-def test_more_samples_than_pairs_can_be_counted_of_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(click_evaluation, "MOST_SAMPLES", 3)
-    assert measure(*arrays([(1, 1.0, 0), (0, 0.0, 0), (0, 0.5, 0)])[:2]).auc == 1.0
-    with pytest.raises(ValueError, match="4 samples: 3 at most"):
-        measure(*arrays([(1, 1.0, 0)] * 4)[:2])
+@pytest.mark.parametrize("samples", [1 << 31, (1 << 32) - 2, 1 << 32, 1 << 40])
+@pytest.mark.parametrize("bounds", [(0, 3), (0, 1, 3)], ids=["one counts all", "two share them"])
+def test_pairs_of_any_number_of_samples_are_counted(samples: int, bounds: tuple[int, ...]) -> None:
+    """Of three logits, most pairs in the right order; twice their number is beyond 64 bits from 2**32 samples on."""
+    half = samples // 2
+    clicks, others = [0, half - 5, 5], [half - 7, 4, 3]
+    counts = PairCounts(np.arange(3, dtype=np.uint64), np.array(clicks), np.array(others))
+    pieces = []
+    for part in pairwise(bounds):
+        (fields,) = zip(*pairs_by_group(counts.between(*part)), strict=True)
+        pieces.append(GroupPairs(*map(int, fields)))
+    (whole,) = joined(pieces)
+    twice = sum(
+        clicks[click] * others[other] * (2 * (click > other) + (click == other))
+        for click in range(3)
+        for other in range(3)
+    )
+    assert (whole.clicks, whole.others, whole.twice_right) == (sum(clicks), sum(others), twice)
+    assert whole.tied == 4 * clicks[1] + 3 * clicks[2]
 
 
 def test_many_calls_are_one_large_one() -> None:
