@@ -8,6 +8,7 @@ on fewer test rows: then that of the run so far stays, if it stands in the outpu
 import logging
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from bagpipe_hpc.evaluation.click_evaluation import Evaluation
 from bagpipe_hpc.run.output_folder import is_own_checkpoint
@@ -24,14 +25,17 @@ def find_kept(run: Run) -> tuple[Evaluation, ...]:
     """What the run's own metrics tell of them, in their order; read before these are cut."""
     if run.start is None or not is_own_checkpoint(run.config, run.start):
         return ()
-    path, found = Path(run.config.train.output) / METRICS_NAME, []
-    for event in read_metrics(path).events:
+    path, found, made_again = Path(run.config.train.output) / METRICS_NAME, [], run.evaluated_first
+
+    def stays(event: dict[str, Any]) -> bool:
         is_of_step = event["event"] == "evaluation" and event["step"] == run.steps_done
-        if is_of_step and not is_made_again(event, run.evaluated_first):
-            try:
-                require_evaluations(event)
-            except ValueError as error:
-                log.warning("%s: the evaluation of step %d is not compared: %s", path, run.steps_done, error)
-                continue
-            found.append(Evaluation(**{name: event[name] for name in _MEASURES if name in event}))
+        return is_of_step and not is_made_again(event, made_again)
+
+    for event in read_metrics(path, stays).events:
+        try:
+            require_evaluations(event)
+        except ValueError as error:
+            log.warning("%s: the evaluation of step %d is not compared: %s", path, run.steps_done, error)
+            continue
+        found.append(Evaluation(**{name: event[name] for name in _MEASURES if name in event}))
     return tuple(found)

@@ -2,11 +2,11 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 
-def compute_s_per_sample(events: Sequence[dict[str, Any]], batch_size: int, per_step_s: float = 0.0) -> float:
+def compute_s_per_sample(events: Iterable[dict[str, Any]], batch_size: int, per_step_s: float = 0.0) -> float:
     """A trainer's time for a sample of its slice, from the lines of a run's `metrics.jsonl`.
 
     All that is not waiting for rows counts: of the time in sums, most is waiting for a trainer that had more to do or
@@ -22,15 +22,17 @@ def compute_s_per_sample(events: Sequence[dict[str, Any]], batch_size: int, per_
     Raises:
         ValueError: the run has recorded no step, what it recorded is damaged, or its steps took less than `per_step_s`.
     """
+    of_records: list[float] = []
+    slices: list[float] = []
     try:
-        told = [event["of_trainers"] for event in events if event["event"] == "progress"]
-        of_records: list[float] = [of_all["mean"]["total_ms"] - of_all["mean"]["wait_rows_ms"] for of_all in told]
-        slices: list[float] = [batch_size / of_all["number"] for of_all in told]
+        for of_all in (event["of_trainers"] for event in events if event["event"] == "progress"):
+            of_records.append(of_all["mean"]["total_ms"] - of_all["mean"]["wait_rows_ms"])
+            slices.append(batch_size / of_all["number"])
     except (KeyError, TypeError, ZeroDivisionError) as error:
         raise ValueError(
             f"its records of training steps are damaged, or an earlier version's ({error!r}): measure once more"
         ) from None
-    if not told:
+    if not of_records:
         raise ValueError("the run has recorded no training step")
     step_s = statistics.median(of_records[1:] or of_records) * 1e-3
     if not 0 < step_s < math.inf:

@@ -1,8 +1,11 @@
-"""`metrics.jsonl`: a JSON object a line, in the order in which things happened."""
+"""`metrics.jsonl`: a JSON object a line, in the order in which things happened.
+
+Long runs write millions of lines, so they are read one by one, and what nobody needs of them is not kept.
+"""
 
 import json
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +25,7 @@ class Metrics(NamedTuple):
     """What a metrics file holds.
 
     Attributes:
-        events: in their order.
+        events: in their order, as far as they were kept.
         damaged: numbers of the lines, from 1, that hold none; a last one that was cut off in writing is no damage.
     """
 
@@ -39,22 +42,32 @@ class Metrics(NamedTuple):
         return f"{several} {shown}{rest}: no event of a run, left out"
 
 
-def read_metrics(path: Path) -> Metrics:
-    """What a metrics file holds; nothing if it is absent."""
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return Metrics([], [])
+def read_metrics(path: Path, wanted: Callable[[dict[str, Any]], bool] | None = None) -> Metrics:
+    """What a metrics file holds; nothing if it is absent.
+
+    Args:
+        path: the file.
+        wanted: says which events to keep; all if it is not given.
+    """
     found = Metrics([], [])
-    lines = text.split("\n")
-    for number, line in enumerate(lines[:-1], start=1):
-        if (event := _event(line)) is None:
+    for number, event in _numbered(path):
+        if event is None:
             found.damaged.append(number)
-        else:
+        elif wanted is None or wanted(event):
             found.events.append(event)
-    if (event := _event(lines[-1])) is not None:  # nothing, or a line whose end was not written
-        found.events.append(event)
     return found
+
+
+def _numbered(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
+    """The lines of a metrics file by their numbers, from 1: an event, or None for one that holds none."""
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            for number, line in enumerate(file, start=1):
+                event = _event(line)
+                if event is not None or line.endswith("\n"):  # else it is the last one, whose end was not written
+                    yield number, event
+    except FileNotFoundError:
+        return
 
 
 def _event(line: str) -> dict[str, Any] | None:
@@ -83,13 +96,12 @@ def cut_metrics(path: Path, step: int, made_again: Collection[int]) -> None:
         step: of the checkpoint.
         made_again: test rows of the evaluations at that step that the run makes again; they come after the checkpoint.
     """
-    metrics = read_metrics(path)
-    if damage := metrics.tell_damage():
+    damaged = Metrics([], [])
+    with atomic_write(path) as partial, partial.open("w", encoding="utf-8") as file:
+        for number, event in _numbered(path):
+            if event is None:
+                damaged.damaged.append(number)
+            elif event["step"] < step or (event["step"] == step and not is_made_again(event, made_again)):
+                file.write(json.dumps(event) + "\n")
+    if damage := damaged.tell_damage():
         log.warning("%s: %s", path, damage)
-    kept = [
-        event
-        for event in metrics.events
-        if event["step"] < step or (event["step"] == step and not is_made_again(event, made_again))
-    ]
-    with atomic_write(path) as partial:
-        partial.write_text("".join(json.dumps(event) + "\n" for event in kept), encoding="utf-8")

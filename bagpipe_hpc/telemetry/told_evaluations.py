@@ -19,9 +19,7 @@ def told_evaluations(path: Path) -> Iterator[dict[str, Any]]:
     Args:
         path: the metrics file; without it there are none.
     """
-    for event in read_metrics(path).events:
-        if event["event"] != "evaluation":
-            continue
+    for event in read_metrics(path, lambda event: event["event"] == "evaluation").events:
         try:
             require_evaluations(event)
         except ValueError as error:

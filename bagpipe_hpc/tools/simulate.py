@@ -238,9 +238,9 @@ def calibrate(run: Path, per_step_s: float = 0.0) -> float:
         ConfigError: it is no such folder, or the run has recorded no step.
     """
     try:
-        events = [json.loads(line) for line in (run / METRICS_NAME).read_text(encoding="utf-8").splitlines() if line]
-        batch_size = load_config(run / CONFIG_NAME, []).train.batch_size
-        return compute_s_per_sample(events, batch_size, per_step_s)
+        with (run / METRICS_NAME).open(encoding="utf-8") as lines:
+            batch_size = load_config(run / CONFIG_NAME, []).train.batch_size
+            return compute_s_per_sample((json.loads(line) for line in lines if line != "\n"), batch_size, per_step_s)
     except (OSError, ValueError, RecursionError) as error:
         what = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else error
         raise ConfigError(f"--calibrate {run}: {what}; name the output folder of a finished run") from None

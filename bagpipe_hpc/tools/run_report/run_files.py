@@ -19,6 +19,7 @@ from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME, SUMMARY_NAME, Metri
 _MOST_JSON_BYTES = 64 << 20
 _MOST_LOG_BYTES = 1 << 20
 """Of the end of each log."""
+_OF_TRAINERS = ("trainers", "of_trainers")
 _LARGEST = 1e300
 """Sums and differences of such numbers are still some."""
 _LOG_LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d+ (WARNING|ERROR|CRITICAL) [\w.]+: (.*)")
@@ -117,7 +118,7 @@ def _load(folder: Path, name: str) -> RunFiles:
     summary = _json(folder / SUMMARY_NAME, lacking, "the run has not come to its end: load of servers, cache's size")
     of_ranks = [] if summary.get("servers") == 0 else lacking  # the one rank of a reference writes none
     ranks = _json(folder / RESOURCES_NAME, of_ranks, "times of oracle and servers, memory, processor time").get("ranks")
-    metrics = read_metrics(folder / METRICS_NAME) if (folder / METRICS_NAME).is_file() else Metrics([], [])
+    metrics = _metrics(folder / METRICS_NAME) if (folder / METRICS_NAME).is_file() else Metrics([], [])
     events = metrics.events
     if damage := metrics.tell_damage():
         lacking.append(f"{METRICS_NAME}: {damage}")
@@ -139,6 +140,24 @@ def _load(folder: Path, name: str) -> RunFiles:
         sorted(_faults(folder / LOGS_NAME)),
         lacking,
     )
+
+
+def _metrics(path: Path) -> Metrics:
+    """What a metrics file holds; what it tells of single trainers is kept of the last interval alone.
+
+    That is most of a line, and only the last one is shown, where the run has not come to its end.
+    """
+    last: Event = {}
+
+    def is_kept(event: Event) -> bool:
+        nonlocal last
+        if event["event"] == "progress":
+            for name in _OF_TRAINERS:
+                last.pop(name, None)
+            last = event
+        return True
+
+    return read_metrics(path, is_kept)
 
 
 def _state(folder: Path, summary: dict[str, Any], events: Sequence[Event]) -> str:

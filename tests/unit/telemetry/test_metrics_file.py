@@ -1,6 +1,7 @@
 """The metrics file is read as far as it is sound, and what is not is said."""
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,19 @@ def test_an_evaluation_that_is_not_made_again_is_kept(tmp_path: Path) -> None:
     path = write(tmp_path, *map(json.dumps, SOUND))
     cut_metrics(path, 10, made_again={50})
     assert read_metrics(path).events == SOUND[:2]
+
+
+def test_of_many_lines_only_what_is_wanted_is_kept(tmp_path: Path) -> None:
+    """A long run has millions of them, and goes on with its evaluations alone."""
+    line = {"event": "progress", "step": 1, "trainers": [{f"part {number}": 0.5 for number in range(50)}]}
+    path = write(tmp_path, *[json.dumps(line)] * 2000, json.dumps(SOUND[1]))
+    size = path.stat().st_size
+    assert read_metrics(path, lambda event: event["event"] == "evaluation") == (SOUND[1:2], [])
+    tracemalloc.start()
+    try:
+        read_metrics(path, lambda event: event["event"] == "evaluation")
+        cut_metrics(path, 10, made_again=())
+        assert tracemalloc.get_traced_memory()[1] < size / 4
+    finally:
+        tracemalloc.stop()
+    assert len(read_metrics(path).events) == 2001

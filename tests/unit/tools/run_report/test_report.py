@@ -350,6 +350,17 @@ def test_many_ranks_are_summed_up(tmp_path: Path) -> None:
     ]
 
 
+def test_of_single_trainers_only_the_last_interval_is_kept(tmp_path: Path) -> None:
+    """That is most of what a long run has written, and no other one is shown."""
+    run = write_run(tmp_path / "run", finished=False)
+    write_events(run, events_of(50))
+    (found,) = load_runs([run])
+    *earlier, last = found.of("progress")
+    assert len(earlier) == 4
+    assert not any({"trainers", "of_trainers"} & event.keys() for event in earlier)
+    assert last["trainers"] == [MEANS, MEANS]
+
+
 def test_a_run_of_many_trainers_that_goes_on_tells_of_their_mean(tmp_path: Path) -> None:
     """Its reports do not have each trainer by itself."""
     events = [event for event in events_of(20) if event["event"] == "progress"]
