@@ -1,5 +1,6 @@
 """Blocks of rows out of Parquet files, each with its place, so that any row can be named."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -47,8 +48,8 @@ def column_types(source: Path) -> dict[str, pa.DataType]:
     """
     with _opened(source) as file:
         schema = file.schema_arrow
-    for name in schema.names:
-        if schema.names.count(name) > 1:
+    for name, count in Counter(schema.names).items():
+        if count > 1:
             raise DataError(f"{source}: has two columns named {name!r}; write the file with a name for each")
     return dict(zip(schema.names, schema.types, strict=True))
 

@@ -233,15 +233,15 @@ class Run:
                 f"policy.name = {self.config.policy.name!r}: gives micro-batches, and tables have {len(self.groups)} "
                 "widths, each with a planner of its own; leave out model.embedding_dim_of"
             )
-        parts, uses = [], whole.facts.batch_look_ups
+        parts, uses, feature_tables = [], whole.facts.batch_look_ups, manifest.feature_tables
         uses = uses if uses.any() else np.ones_like(uses)  # nobody looks anything up
         for group in self.groups:
             tables = group.tables
             place = {number: place for place, number in enumerate(tables.numbers)}
-            feature_tables = tuple(place[manifest.feature_tables[feature]] for feature in group.look_ups.features)
+            own_tables = tuple(place[feature_tables[feature]] for feature in group.look_ups.features)
             of_group = tuple(of_tables[number] for number in tables.numbers) if of_tables else ()
             own_rows = cache_rows and max(1, int(cache_rows * uses[list(tables.numbers)].sum() / uses.sum()))
-            parts.append(self._policy(trainers, tables.tables, feature_tables, of_group, own_rows))
+            parts.append(self._policy(trainers, tables.tables, own_tables, of_group, own_rows))
         return RunPolicy(whole, parts, look_ups, slicing)
 
     def _policy(

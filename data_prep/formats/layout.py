@@ -2,6 +2,7 @@
 
 import csv
 import string
+from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -280,9 +281,9 @@ class RowLayout:
             _require(
                 column.log or not column.bucketed, f"{column.name} is bucketed without log; buckets are of integers"
             )
-        for name in names:
+        for name, count in Counter(names).items():
             _require(name.isprintable() and name != "", f"a column is named {name!r}; use printable characters")
-            _require(names.count(name) == 1, f"two columns are named {name!r}; give each its own name")
+            _require(count == 1, f"two columns are named {name!r}; give each its own name")
         parsed = (*(_PARSED_NAMES if weights else _PARSED_NAMES[:2]), *self.others)
         for kind in (Time, Group):
             _require(sum(isinstance(column, kind) for column in self.columns) <= 1, f"give one {kind.__name__} at most")
@@ -294,11 +295,15 @@ class RowLayout:
             _require(
                 usable, f"a {what} is named {name!r}; use another name than {' and '.join(parsed)}, without a slash"
             )
-        for table in self.tables:
-            kinds = {column.values for column in self.features if column.name in table.columns}
-            _require(len(kinds) == 1, f"{' and '.join(table.columns)} share table {table.name}; give them equal values")
-            limits = {column.limits for column in self.features if column.name in table.columns}
-            _require(len(limits) == 1, f"{' and '.join(table.columns)} share table {table.name}; give it equal limits")
+        tables = {table.name: table for table in self.tables}
+        for user in self.features:
+            table = tables[table_of(user)]
+            if (user.values, user.limits) != (table.values, table.limits):
+                wanted = "them equal values" if user.values != table.values else "it equal limits"
+                _require(False, f"{' and '.join(table.columns)} share table {table.name}; give {wanted}")
+        hashed = sum(table.limits.hash_rows or 0 for table in self.tables if table.limits)
+        most = "use fewer than 2 ** 63, which number the rows of all tables"
+        _require(hashed < 1 << 63, f"hash_rows of all tables add up to {hashed}; {most}")
 
     @cached_property
     def labels(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_type_hints
@@ -95,7 +96,6 @@ class Schema:
     derived: tuple[NumericColumn | CategoricalColumn, ...] = ()
 
     def __post_init__(self) -> None:
-        named = {column.name: column for column in self.columns}
         for section, column in self.placed():
             where = f"{section}.{column.name}"
             if not (column.name.isprintable() and column.name):
@@ -106,9 +106,9 @@ class Schema:
                         cure = f"use another name than {', '.join(_TAKEN)}, without a slash"
                         raise SettingError(f"{where}.{key}", name, cure)
             if section == "derived":
-                if column.name in named:
+                if column.name in self._named:
                     raise SettingError(where, column.name, "is the name of a column; give it another one")
-                check_derived(where, column, named)
+                check_derived(where, column, self._named)
             elif isinstance(column, NumericColumn | CategoricalColumn):
                 check_own(where, column)
             elif isinstance(column, MultiHotColumn):
@@ -135,18 +135,22 @@ class Schema:
         yield from (("columns", column) for column in self.columns)
         yield from (("derived", column) for column in self.derived)
 
+    @cached_property
+    def _named(self) -> dict[str, SchemaColumn]:
+        """The columns of the files by their names."""
+        return {column.name: column for column in self.columns}
+
     def values_of(self, column: CategoricalColumn | MultiHotColumn) -> Values:
         """What the values of a column are once they are made."""
         if isinstance(column, MultiHotColumn):
             return Values(column.values)
-        named = {other.name: other for other in self.columns}
         if column.cross:
-            both = (named[name] for name in column.cross)
+            both = (self._named[name] for name in column.cross)
             narrow = all(self.values_of(other).is_32_bit for other in both if isinstance(other, CategoricalColumn))
             return Values.INTEGER if narrow else Values.TEXT
         if column.in_intervals or column.part:
             return Values.NUMBER
-        source = column if column.source is None else named[column.source]
+        source = column if column.source is None else self._named[column.source]
         return Values(source.values) if isinstance(source, CategoricalColumn) else Values.INTEGER
 
     def _check_tables(self) -> None:

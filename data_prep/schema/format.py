@@ -1,6 +1,7 @@
 """The source format of a schema: any CSV, TSV or Parquet file."""
 
 import difflib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -100,8 +101,9 @@ class SchemaFormat(SourceFormat):
         return TextFields((), rules.character, quoted=rules.quoted).split(line)
 
     def _require_columns(self, place: str, found: Sequence[str], used: Sequence[Column]) -> None:
+        counts = Counter(found)
         for field in used:
-            if found.count(field.name) == 1:
+            if counts[field.name] == 1:
                 continue
             told = ", ".join(found[:_SHOWN_COLUMNS]) + (", ..." if len(found) > _SHOWN_COLUMNS else "")
             what = "two columns" if field.name in found else "no column"

@@ -174,5 +174,5 @@ class LookaheadPolicy(Policy):
         if facts.kernels.planner_state != "auto":
             return np.full(table_rows.shape, facts.kernels.planner_state == "sparse")
         rows_in_window = window.lookahead * facts.batch_look_ups
-        sparse: NDArray[np.bool_] = table_rows * _DENSE_BYTES > rows_in_window * _SPARSE_BYTES
+        sparse: NDArray[np.bool_] = table_rows > rows_in_window * (_SPARSE_BYTES / _DENSE_BYTES)
         return sparse

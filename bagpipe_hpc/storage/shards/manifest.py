@@ -341,8 +341,9 @@ class _Document:
         for number, feature in enumerate(features):
             if feature.table not in names:
                 raise FieldError(f"features[{number}].table", f"is {feature.table!r:.80}, no table")
+        looked_up = {feature.table for feature in features}
         for number, table in enumerate(self.tables if features else ()):
-            if table.name not in {feature.table for feature in features}:
+            if table.name not in looked_up:
                 raise FieldError(f"tables[{number}]", f"is {table.name!r:.80}, which no feature looks up")
 
 

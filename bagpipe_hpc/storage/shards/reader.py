@@ -70,7 +70,7 @@ class ClickShards:
         self._manifest = manifest
         self._shards = manifest.shards(split)
         self._bounds = np.cumsum([0] + [shard.rows for shard in self._shards])
-        self._table_rows = np.array([manifest.table_rows[table] for table in manifest.feature_tables], dtype=np.int64)
+        self._table_rows = np.array(manifest.table_rows, dtype=np.int64)[list(manifest.feature_tables)]
         self._plain = [number for number, feature in enumerate(manifest.features) if not feature.ragged]
         self._ragged: dict[int, RaggedReader] = {}
         for number, feature in enumerate(manifest.features):

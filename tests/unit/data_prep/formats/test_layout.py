@@ -6,7 +6,19 @@ import pytest
 
 from bagpipe_hpc.errors import ConfigError
 from data_prep.formats.criteo import LAYOUT
-from data_prep.formats.layout import Column, Dense, Label, Sparse, SparseList, Table, TextLayout, Unused, Values, Weight
+from data_prep.formats.layout import (
+    Column,
+    Dense,
+    Label,
+    Sparse,
+    SparseList,
+    Table,
+    TableLimits,
+    TextLayout,
+    Unused,
+    Values,
+    Weight,
+)
 
 LABEL, ITEM = Label("bought"), Sparse("item")
 
@@ -27,6 +39,16 @@ LABEL, ITEM = Label("bought"), Sparse("item")
             (LABEL, ITEM, SparseList("seen", Values.INTEGER, table="item")),
             ",",
             "item and seen share table item; give them equal values",
+        ),
+        (
+            (LABEL, Sparse("a", limits=TableLimits(hash_rows=9)), Sparse("b", table="a")),
+            ",",
+            "a and b share table a; give it equal limits",
+        ),
+        (
+            (LABEL, *(Sparse(name, limits=TableLimits(hash_rows=1 << 62)) for name in "ab")),
+            ",",
+            "hash_rows of all tables add up to 9223372036854775808; use fewer than 2 ** 63",
         ),
         ((LABEL, Dense("price")), ",", "no column is sparse"),
         ((LABEL, ITEM, Dense("item")), ",", "two columns are named 'item'"),

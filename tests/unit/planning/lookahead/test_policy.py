@@ -82,6 +82,20 @@ def test_tables_are_hashed_where_that_takes_less(state: str, sparse: list[bool])
     np.testing.assert_array_equal(policy(planner_state=state).sparse_tables(WINDOW), sparse)
 
 
+@needs_native
+def test_tables_of_most_of_all_numbers_are_hashed_as_others() -> None:
+    """What an array of them would take is no 64-bit number."""
+    offsets = table_offsets([1000, 1 << 60, 1 << 61, 1 << 62])
+    chosen = policy(offsets)
+    np.testing.assert_array_equal(chosen.sparse_tables(WINDOW), [False, True, True, True])
+    assert 0 < chosen.least_bytes(WINDOW, 100) < 1 << 20
+    planner = chosen.planner(WINDOW)
+    planner.start_segment(training=True, first_step=0)
+    planner.load(Bags.one_hot(np.array([[7, *(offsets[2:] - 1)]])), [0, 1, 1])
+    own, _ = planner.plan(0).trainers
+    assert own.fetch_rows.tolist() == [7, *(offsets[2:] - 1)]
+
+
 def test_the_look_ups_of_a_table_decide_how_it_is_kept() -> None:
     """Two features that share it, or bags, make as many look-ups as more samples would."""
     offsets = table_offsets([10_000, 10_000, 10_000])

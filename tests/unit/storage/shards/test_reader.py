@@ -91,6 +91,22 @@ def test_few_files_stay_open_and_none_after_closing(directory: tuple[Path, Shard
     assert not shards._open
 
 
+def test_a_reader_of_many_tables_looks_their_rows_up_once(
+    directory: tuple[Path, ShardManifest, Samples], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A manifest makes a list of all tables each time: of 10,000 that took seconds, for every segment of a run."""
+    path, manifest, _ = directory
+    asked: list[ShardManifest] = []
+
+    def table_rows(own: ShardManifest) -> tuple[int, ...]:
+        asked.append(own)
+        return tuple(table.rows for table in own.tables)
+
+    monkeypatch.setattr(ShardManifest, "table_rows", property(table_rows))
+    ClickShards(path, manifest, "train").close()
+    assert len(asked) == 1 < len(manifest.features)
+
+
 @pytest.mark.parametrize(("first", "last"), [(-1, 3), (4, 2), (0, ROWS + 1)])
 def test_a_range_outside_the_split_is_a_defect(
     directory: tuple[Path, ShardManifest, Samples], first: int, last: int
