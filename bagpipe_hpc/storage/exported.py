@@ -87,6 +87,7 @@ class ExportedModel:
     hashed_from: Mapping[str, frozenset[str]]
     files: tuple[FileInfo, ...]
     _of_tables: Mapping[str, Mapping[str, Any]] = field(repr=False)
+    _places: dict[str, dict[str, TensorPlace]] = field(default_factory=dict, repr=False, compare=False)
 
     def verify_file(self, info: FileInfo, quick: bool = False) -> None:
         """Check one file's size and, unless `quick`, its contents.
@@ -147,7 +148,7 @@ class ExportedModel:
                 f"{self.directory / name}: training does not begin with tables in Parquet; export the model with "
                 "--tables safetensors, or begin with its checkpoint"
             )
-        numbers = _tensor(self.directory / name, table, "F32", shape)
+        numbers = self._tensor(name, table, "F32", shape)
         yield TrainedTable(shape[0], _PIECE_ROWS, lambda first, last: np.array(numbers[first:last], np.float32))
 
     def vocabulary(self, table: str) -> TableVocabulary:
@@ -157,13 +158,14 @@ class ExportedModel:
             CheckpointError: the file is absent or damaged.
         """
         about = self._of_tables[table]
-        path = self.directory / str(about["vocabulary"])
+        name = str(about["vocabulary"])
+        path = self.directory / name
         if about["values"] == "texts":
             texts = _read_json(path, path.stat().st_size)
             values, ids = np.array(list(texts), object), np.array(list(texts.values()), np.int64)
         else:
-            values = np.array(_tensor(path, f"{table}.values", "I64", None))
-            ids = np.array(_tensor(path, f"{table}.ids", "I64", values.shape))
+            values = np.array(self._tensor(name, f"{table}.values", "I64", None))
+            ids = np.array(self._tensor(name, f"{table}.ids", "I64", values.shape))
         rows, buckets = self.table_rows[self.table_names.index(table)], int(about["buckets"])
         own = np.arange(1 + buckets, rows, dtype=np.int64)
         if not np.isin(ids, own).all() or (np.diff(ids) <= 0).any():
@@ -190,6 +192,20 @@ class ExportedModel:
 
     outline_dense = read_dense
     """The dense half is small: there is no need to leave its numbers out."""
+
+    def _tensor(self, file: str, name: str, kind: str, shape: tuple[int, ...] | None) -> NDArray[Any]:
+        """A tensor of numbers, left in the file, of the shape that it must have.
+
+        A file is asked once where its tensors lie: to read that of thousands takes longer than to read one of them.
+        """
+        path = self.directory / file
+        if file not in self._places:
+            self._places[file] = tensor_places(path)
+        place = self._places[file].get(name)
+        if place is None or place.kind != kind or (shape is not None and place.shape != tuple(shape)):
+            raise CheckpointError(f"{path}: has no tensor {name} of {kind} {shape or ''}; {_CURE}")
+        numbers: NDArray[Any] = _raw(path, place).view({"F32": "<f4", "I64": "<i8"}[kind])
+        return numbers.reshape(place.shape)
 
 
 def is_exported(directory: Path) -> bool:
@@ -277,15 +293,6 @@ def _read_json(path: Path, most_bytes: int = _MOST_BYTES) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise CheckpointError(f"{path}: holds no object; {_CURE}")
     return document
-
-
-def _tensor(path: Path, name: str, kind: str, shape: tuple[int, ...] | None) -> NDArray[Any]:
-    """A tensor of numbers, left in the file, of the shape that it must have."""
-    place = tensor_places(path).get(name)
-    if place is None or place.kind != kind or (shape is not None and place.shape != tuple(shape)):
-        raise CheckpointError(f"{path}: has no tensor {name} of {kind} {shape or ''}; {_CURE}")
-    numbers: NDArray[Any] = _raw(path, place).view({"F32": "<f4", "I64": "<i8"}[kind])
-    return numbers.reshape(place.shape)
 
 
 def _raw(path: Path, place: TensorPlace) -> NDArray[np.uint8]:

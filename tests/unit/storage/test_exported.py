@@ -87,6 +87,21 @@ def test_what_was_written_is_read(folder: Path) -> None:
     assert all(torch.equal(state[name], weight) for name, weight in DENSE.items())
 
 
+def test_a_file_of_many_tables_is_asked_once_where_they_lie(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    places, asked = exported.tensor_places, []
+
+    def tensor_places(path: Path) -> dict[str, exported.TensorPlace]:
+        asked.append(path.name)
+        return places(path)
+
+    model = load_exported(folder)
+    monkeypatch.setattr(exported, "tensor_places", tensor_places)
+    for name in ("C1", "C2", "C1"):
+        read_table(model, name)
+        model.vocabulary(name)
+    assert sorted(asked) == ["tables.safetensors", "vocabulary.safetensors"]
+
+
 def test_columns_are_those_of_the_checkpoint_where_they_are_recorded(folder: Path) -> None:
     model = load_exported(folder)
     assert (model.columns, model.hashed_from) == ((), {})
