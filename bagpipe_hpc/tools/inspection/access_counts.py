@@ -15,8 +15,10 @@ from bagpipe_hpc.storage.atomic_write import atomic_write
 from bagpipe_hpc.storage.shards.check import require_stored_look_ups
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
+from bagpipe_hpc.tools.inspection.counting_memory import require_counting_memory
 
 _READ_SAMPLES = 1 << 16
+_ROW_BYTES = 8
 
 
 def save_statistics(directory: Path, manifest: ShardManifest, path: Path) -> AccessStatistics:
@@ -29,12 +31,14 @@ def save_statistics(directory: Path, manifest: ShardManifest, path: Path) -> Acc
 
     Raises:
         DataError: there are no training samples, their look-ups are drawn, or a shard is missing or damaged.
+        CapacityError: this host has no memory for a count of each row.
         OSError: the file cannot be written.
     """
     require_stored_look_ups(directory, manifest)
     samples = manifest.rows("train")
     if not samples:
         raise DataError(f"{directory}: has no training samples to count; name a folder that has")
+    require_counting_memory(directory, manifest, _ROW_BYTES)
     counts, samples_with = _count(directory, manifest)
     names = [table.name for table in manifest.tables]
     tables = [

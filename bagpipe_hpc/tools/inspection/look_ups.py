@@ -1,6 +1,6 @@
 """What the look-ups of a shard directory are like: how uneven, how many without a value, and how soon rows come back.
 
-They are read once, in time order; memory is 20 bytes for each row of the tables.
+They are read once, in time order; memory is 24 bytes for each row of the tables.
 
 Legend: `B` samples of a batch, `U` unique rows of a batch, `R` rows of all tables.
 """
@@ -20,6 +20,7 @@ from bagpipe_hpc.storage.shards.manifest import ShardManifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
 from bagpipe_hpc.storage.shards.vocabulary import read_unseen_buckets
 from bagpipe_hpc.storage.shards.waiting_values import read_waiting
+from bagpipe_hpc.tools.inspection.counting_memory import require_counting_memory
 
 TOP_SHARES = (0.001, 0.01, 0.1)
 """Shares of ids, the most frequent ones, whose share of the look-ups is said."""
@@ -27,6 +28,8 @@ WITHIN_BATCHES = (1, 10, 40, 200)
 """Distances in batches within which the share of rows that come back is said."""
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
 _READ_SAMPLES = 1 << 16
+_ROW_BYTES = 24
+"""The counts, and beside them the last batches, or later the sorted counts and their sums."""
 _CURVE_POINTS = 60
 
 Int64s = NDArray[np.int64]
@@ -120,12 +123,14 @@ def measure_look_ups(directory: Path, manifest: ShardManifest, batch_size: int) 
 
     Raises:
         DataError: there are no samples, their look-ups are drawn, or a file is missing or damaged.
+        CapacityError: this host has no memory for what is counted of each row.
     """
     require_stored_look_ups(directory, manifest)
     split = "train" if manifest.rows("train") else "test"
     samples = manifest.rows(split)
     if not samples:
         raise DataError(f"{directory}: has no samples to measure")
+    require_counting_memory(directory, manifest, _ROW_BYTES)
     offsets = np.concatenate(([0], np.cumsum(manifest.table_rows, dtype=np.int64)))
     counts, distances, first_uses = _read(directory, manifest, split, batch_size, offsets)
     shards = manifest.shards(split)
@@ -168,8 +173,7 @@ def _read(
                 )
                 counts[rows] += uses
                 before = last_batch[rows]
-                found = np.bincount(np.where(before < 0, 0, batch - before))
-                distances[: len(found)] += found
+                np.add.at(distances, np.where(before < 0, 0, batch - before), 1)
                 last_batch[rows] = batch
                 batch += 1
     first_uses = int(distances[0])
