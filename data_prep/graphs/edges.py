@@ -97,7 +97,10 @@ def build_graph(edges: Edges, nodes: int, *, directed: bool) -> tuple[Graph, int
     keys = sources * nodes + targets
     if not directed:
         keys = np.concatenate((keys, targets * nodes + sources))
-    keys = np.unique(keys)
+    keys.sort()  # `np.unique` hashes integers, which takes 30 times as long
+    is_first = np.ones(keys.size, dtype=np.bool_)
+    np.not_equal(keys[1:], keys[:-1], out=is_first[1:])
+    keys = keys[is_first]
     starts = np.zeros(nodes + 1, dtype=np.int64)
     np.cumsum(np.bincount(keys // nodes, minlength=nodes), out=starts[1:])
     return Graph(starts, (keys % nodes).astype(neighbour_type(nodes))), int(is_loop.sum())
