@@ -120,7 +120,7 @@ def parse_input(task: ParseTask) -> ParsedInput:
 
     shares = team.together(parse_share)
     found = [*work.parts, *(item for share in shares for item in share)]
-    parts = tuple(sorted((item for item in found if isinstance(item, Part)), key=lambda part: part.name))
+    parts = tuple(sorted((item for item in found if isinstance(item, Part)), key=lambda part: part.place))
     ended = {item.range: item for item in found if isinstance(item, _Ended)}
     skipped = team.each_does(lambda: _name_skipped(task, parts, ended))
     return ParsedInput(parts, tuple(skipped))

@@ -57,8 +57,13 @@ class Part:
     skipped: tuple[BadRow, ...]
 
     @property
+    def place(self) -> tuple[int, int]:
+        """By which parts sort in the order of the input; their names do so up to a million ranges only."""
+        return self.range, self.number
+
+    @property
     def name(self) -> str:
-        """Its name, without the end: parts sort by it in the order of the input."""
+        """Its name, without the end."""
         return part_name(self.range, self.number)
 
     @property

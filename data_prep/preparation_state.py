@@ -135,7 +135,7 @@ def resume_or_start(output: Path, wanted: PreparationState) -> WorkFolder:
 def _finished_pieces(output: Path, state: PreparationState) -> WorkFolder:
     """What the notes in the folder say is finished, and is there."""
     folder = output / PARTS_FOLDER
-    parts = [_read(Part, path, output) for path in sorted(folder.glob("rows-*.json"))]
+    parts = sorted((_read(Part, path, output) for path in folder.glob("rows-*.json")), key=lambda part: part.place)
     vocabularies = [_read(FileInfo, path, output) for path in folder.glob(f"{_VOCABULARIES}.json")]
     shards = [_read(ShardInfo, path, output) for path in folder.glob("t*-*.json")]
     return WorkFolder(

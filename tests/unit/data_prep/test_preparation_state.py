@@ -71,10 +71,13 @@ def test_what_was_noted_and_is_whole_is_finished(tmp_path: Path) -> None:
 
 def test_parts_come_in_the_order_of_the_input_up_to_a_gap_in_their_range(tmp_path: Path) -> None:
     work = resume_or_start(begun(tmp_path / "out"), WANTED)
-    parts = [replace(PART, range=number, number=at) for number, at in ((1, 0), (1, 1), (0, 3), (0, 1))]
+    parts = [
+        replace(PART, range=number, number=at)
+        for number, at in ((1, 0), (1, 1), (0, 3), (0, 1), (10**6, 0), (999_999, 0))
+    ]
     for part in parts:
         work.note_part(part)
-    assert resume_or_start(work.output, WANTED).parts == (PART, parts[3], parts[0], parts[1])
+    assert resume_or_start(work.output, WANTED).parts == (PART, parts[3], parts[0], parts[1], parts[5], parts[4])
 
 
 def test_parts_have_the_ranges_that_they_were_begun_with(tmp_path: Path) -> None:

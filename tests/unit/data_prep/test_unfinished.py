@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import data_prep.parse_stage
+import data_prep.parsed_rows
 from bagpipe_hpc.errors import ConfigError, DataError
 from bagpipe_hpc.kernels.shared_library import is_built
 from bagpipe_hpc.storage.run_lock import Owner, RunLock
@@ -63,6 +65,22 @@ def test_a_killed_preparation_goes_on_and_ends_the_same(
         if path.suffix == ".h5":
             assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
     assert not list(out.glob(".*"))
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_rows_keep_their_order_where_numbers_of_ranges_have_more_digits_than_names_foresee(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
+) -> None:
+    small_blocks(monkeypatch, part_rows=15, range_bytes=1000)  # more than ten ranges
+    for module in (data_prep.parsed_rows, data_prep.parse_stage):
+        monkeypatch.setattr(module, "part_name", "rows-{}-{}".format)
+    lines = random_rows(100, seed=4)
+    source, chosen = write_text(tmp_path / "clicks", lines), PrepareSettings()
+    if killed:
+        with pytest.raises(KilledError):
+            prepare_clicks([source], tmp_path / "out", chosen, kill_at("counted"))
+    manifest = prepare_clicks([source], tmp_path / "out", chosen, silent)
+    assert_holds(tmp_path / "out", manifest, prepare_naively(lines, 2, 0.1))
 
 
 @pytest.mark.parametrize("lost", ["", "vocabularies.h5", "waiting.h5"])
