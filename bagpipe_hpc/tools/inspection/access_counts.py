@@ -13,9 +13,9 @@ from bagpipe_hpc.rows.access_statistics import AccessStatistics, TableAccesses, 
 from bagpipe_hpc.rows.partition import table_offsets
 from bagpipe_hpc.storage.atomic_write import atomic_write
 from bagpipe_hpc.storage.shards.check import require_stored_look_ups
+from bagpipe_hpc.storage.shards.counting_memory import require_counting_memory
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
-from bagpipe_hpc.tools.inspection.counting_memory import require_counting_memory
 
 _READ_SAMPLES = 1 << 16
 _ROW_BYTES = 8

@@ -24,6 +24,7 @@ from bagpipe_hpc.planning.policies.fae.settings import FaeSettings
 from bagpipe_hpc.planning.policy import TrainingRows
 from bagpipe_hpc.rows.partition import table_offsets
 from bagpipe_hpc.storage.shards.check import require_stored_look_ups
+from bagpipe_hpc.storage.shards.counting_memory import require_counting_memory
 from bagpipe_hpc.storage.shards.hot_rows import HotRows, load_hot_rows
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
@@ -31,6 +32,7 @@ from bagpipe_hpc.storage.shards.reader import ClickShards
 log = logging.getLogger(__name__)
 
 _READ_SAMPLES = 1 << 16
+_ROW_BYTES = 18
 _USUAL_BUDGET_BYTES = 256 << 20
 """Of FAE's scripts."""
 
@@ -102,6 +104,7 @@ def make_profile(settings: FaeSettings, training: TrainingRows) -> HotRows:
 
     Raises:
         ConfigError: it cannot be written.
+        CapacityError: this host has no memory to count look-ups of each row.
         DataError: the data are missing or damaged, or what is there is no profile.
         SettingError: as for `read_profile`.
     """
@@ -132,11 +135,13 @@ def find_hot_rows(directory: Path, manifest: ShardManifest, settings: ProfileSet
 
     Raises:
         ConfigError: there are no training samples.
+        CapacityError: this host has not as much memory.
         DataError: a shard is missing or damaged.
     """
     require_stored_look_ups(directory, manifest)
     if not (count := manifest.rows("train")):
         raise ConfigError(f"{directory}: has no training rows to profile")
+    require_counting_memory(directory, manifest, _ROW_BYTES)
     offsets = table_offsets(manifest.table_rows)
     first_rows = offsets[list(manifest.feature_tables)]
     with ClickShards(directory, manifest, "train") as shards:

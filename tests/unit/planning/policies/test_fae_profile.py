@@ -10,7 +10,7 @@ import pytest
 
 from bagpipe_hpc.cli.commands import main
 from bagpipe_hpc.config.doors import SettingError
-from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.errors import CapacityError, DataError
 from bagpipe_hpc.planning.policies.fae import profile
 from bagpipe_hpc.planning.policies.fae.profile import (
     ProfileSettings,
@@ -22,6 +22,7 @@ from bagpipe_hpc.planning.policies.fae.profile import (
 )
 from bagpipe_hpc.planning.policies.fae.settings import FaeSettings
 from bagpipe_hpc.planning.policy import TrainingRows
+from bagpipe_hpc.storage.shards import counting_memory
 from bagpipe_hpc.storage.shards.hot_rows import HotRows, load_hot_rows
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, save_manifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
@@ -52,6 +53,15 @@ def shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Shard
     manifest = write_ragged(tmp_path, samples=SAMPLES, test_samples=0)
     save_manifest(tmp_path, manifest)
     return tmp_path, manifest
+
+
+def test_tables_beyond_this_hosts_memory_are_refused(
+    shards: tuple[Path, ShardManifest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory, manifest = shards
+    monkeypatch.setattr(counting_memory, "free_bytes", lambda: 18 * sum(manifest.table_rows) - 1)
+    with pytest.raises(CapacityError, match=r"18 bytes a row.* use a host with more memory"):
+        find_hot_rows(directory, manifest, ProfileSettings(7, 100.0))
 
 
 @pytest.mark.parametrize("budget", [1, 7, 40])

@@ -10,7 +10,7 @@ import bagpipe_hpc.tools.inspection.access_counts
 from bagpipe_hpc.cli.commands import main
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.rows.access_statistics import read_statistics
-from bagpipe_hpc.tools.inspection import counting_memory
+from bagpipe_hpc.storage.shards import counting_memory
 from bagpipe_hpc.tools.inspection.access_counts import save_statistics
 from tests.ragged_shards import write_ragged
 from tests.unit.tools.inspection.test_look_ups import look_ups_of
