@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from bagpipe_hpc.config.doors import POLICIES
-from bagpipe_hpc.errors import DataError, PlanError
+from bagpipe_hpc.errors import CapacityError, DataError, PlanError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.plan.full_batches import Keep
@@ -166,6 +166,31 @@ class RunPolicy:
         """Memory that the planners of all groups take for sure; arguments as for `Policy.least_bytes`."""
         with POLICIES.blaming(name_of(self._whole), "least_bytes fails"):
             return sum(part.least_bytes(window, most_batches) for part in self.parts)
+
+    def require_memory(self, window: Window, most_batches: int, free_bytes: int) -> None:
+        """See, before a planner is made, that there is the memory that it takes for sure.
+
+        Args:
+            window: as for `Policy.least_bytes`, as is the next.
+            most_batches: of a segment.
+            free_bytes: memory of this host.
+
+        Raises:
+            CapacityError: there is not.
+        """
+        if (least := self.least_bytes(window, most_batches)) > free_bytes:
+            rows = sum(part.facts.total_rows for part in self.parts)
+            raise CapacityError(
+                f"lookahead.batches = {window.lookahead}: the planner of {rows} rows needs {least / 1e9:.1f} GB, and "
+                f"{free_bytes / 1e9:.1f} GB are free here; use {self.smaller_state_or}a shorter window, or a host with "
+                "more memory"
+            )
+
+    @property
+    def smaller_state_or(self) -> str:
+        """`Policy.smaller_state` as the first of several cures, with a comma; empty where there is none."""
+        setting = self.parts[0].smaller_state
+        return f"{setting}, " if setting else ""
 
     def expected_slots(self, beginning: Sequence[CacheSlots]) -> tuple[CacheSlots, ...]:
         """As `Policy.expected_slots`, of each group's cache."""

@@ -294,6 +294,14 @@ class Policy(ABC):
         """
         return state_bytes(self.facts.total_rows, verify=self.facts.verify)
 
+    @property
+    def smaller_state(self) -> str:
+        """The setting, as on a command line, with which its planner takes less for large tables; empty: there is none.
+
+        Messages name it where the memory does not suffice.
+        """
+        return ""
+
 
 def name_of(policy: Policy) -> str:
     """The class of a policy, as `policy.name` has one of a user's own."""

@@ -145,6 +145,7 @@ def choose_window(run: Run, trainers: int) -> CacheNeed:
             counted(run.longest_segment, "batch"),
             wanted.lookahead,
         )
+    policy.require_memory(window, run.longest_segment, free_bytes())
     segments = segments_to_measure(run)
     beginnings = _beginnings(segments, beginning_batches(window))
     expected = None
@@ -167,7 +168,7 @@ def choose_window(run: Run, trainers: int) -> CacheNeed:
     except MemoryError as error:
         raise CapacityError(
             f"lookahead.batches = {asked}: the planner of {run.total_rows} rows finds no more memory ({error}); set "
-            "a shorter lookahead.batches, a smaller train.batch_size or kernels.planner_state=sparse"
+            f"{policy.smaller_state_or}a shorter lookahead.batches, or a smaller train.batch_size"
         ) from error
 
 

@@ -200,11 +200,12 @@ def plan_trace(trace: Trace, policy: Policy, window: Window, steady_batches: int
             f"{window.lookahead}): use {_MOST_BATCHES} in all at most"
         )
     memory_bytes = free_bytes()
+    smaller_state = f"{policy.smaller_state}, " if policy.smaller_state else ""
     if (least := policy.least_bytes(window, count)) > memory_bytes:
         raise CapacityError(
             f"the planner of {trace.total_rows} rows and a look-ahead of {window.lookahead} needs {least / 1e9:.1f} "
-            f"GB, and this host has {memory_bytes / 1e9:.1f} GB free: use fewer --rows, a shorter --lookahead, a "
-            "smaller train.batch_size or kernels.planner_state=sparse"
+            f"GB, and this host has {memory_bytes / 1e9:.1f} GB free: use {smaller_state}fewer --rows, a shorter "
+            "--lookahead or a smaller train.batch_size"
         )
     planner = policy.planner(window)
     batches = within_memory(planner, trace.batches(count), memory_bytes)

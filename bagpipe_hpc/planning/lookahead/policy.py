@@ -157,6 +157,11 @@ class LookaheadPolicy(Policy):
         return of_arrays + of_look_ups + window.lookahead * _BATCH_BYTES + self._bytes_of_pairs
 
     @property
+    def smaller_state(self) -> str:
+        """As `Policy.smaller_state`: the native planner's hash tables."""
+        return "kernels.planner_state=sparse" if self.is_native and self.facts.kernels.planner_state != "sparse" else ""
+
+    @property
     def _bytes_of_pairs(self) -> int:
         if self.facts.sharing != "home":
             return 0

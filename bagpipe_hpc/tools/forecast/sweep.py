@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, tee
 
 from bagpipe_hpc.cluster.host_memory import free_bytes
-from bagpipe_hpc.errors import CapacityError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import SharedPlan
 from bagpipe_hpc.plan.schedule import Segment
@@ -207,12 +206,7 @@ def _share(free: int, least_bytes: int, wanted: int, cases: int) -> int:
 def _plan_together(cases: Sequence[_Case], run: Run, most_batches: int, tell: Tell) -> list[Outlook]:
     free, wanted = free_bytes(), sum(case.least_bytes for case in cases)
     for case in cases:
-        if case.least_bytes > free:
-            raise CapacityError(
-                f"lookahead.batches = {case.window.lookahead}: the planner of {run.total_rows} rows needs "
-                f"{case.least_bytes / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free here; use "
-                "kernels.planner_state=sparse, a shorter window, or a host with more memory"
-            )
+        case.policy.require_memory(case.window, run.longest_segment, free)
     planners = [case.policy.planner(case.window) for case in cases]
     segments = segments_to_measure(run)
     total = sum(min(segment.batches, most_batches or segment.batches) for segment in segments)

@@ -1,6 +1,7 @@
 """A run is refused before it starts where data, settings and output folder do not allow it; nothing is touched then."""
 
 import logging
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from bagpipe_hpc.config.schema import (
     Config,
     DataConfig,
     DebugConfig,
+    KernelsConfig,
     LookaheadConfig,
     ModelConfig,
     OptimizerConfig,
@@ -22,11 +24,13 @@ from bagpipe_hpc.config.schema import (
     TrainConfig,
 )
 from bagpipe_hpc.errors import CapacityError, ConfigError, DataError
+from bagpipe_hpc.kernels import shared_library
 from bagpipe_hpc.plan.bags import joined
 from bagpipe_hpc.plan.heard import Heard
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
 from bagpipe_hpc.planning import capacity
 from bagpipe_hpc.planning.capacity import CacheNeed
+from bagpipe_hpc.planning.groups import RunPolicy
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
 from bagpipe_hpc.planning.policies.fae.settings import FaeSettings
 from bagpipe_hpc.planning.segment_planner import plan_segment
@@ -42,6 +46,8 @@ from bagpipe_hpc.storage.shards.writer import write_shard
 
 TRAIN_ROWS, TEST_ROWS = 40, 6
 TABLES = (TableInfo("C1", 9), TableInfo("C2", 30))
+
+needs_native = pytest.mark.skipif(not shared_library.is_built("planner"), reason="_planner.so is not built")
 
 
 def write_clicks(directory: Path, *, train_rows: int = TRAIN_ROWS) -> Config:
@@ -284,8 +290,29 @@ def encoded(part: Any) -> dict[str, Any]:
 
 def test_a_planner_without_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = prepare_run(write_clicks(tmp_path))
-    monkeypatch.setattr(preparation, "free_bytes", lambda: 200)
+    least = job.policy(2).least_bytes(job.window, job.longest_segment)
+    monkeypatch.setattr(preparation, "free_bytes", lambda: least)
     with pytest.raises(CapacityError, match=r"lookahead\.batches = 6: with 1 batches read, the planner takes"):
+        choose_window(job, trainers=2)
+
+
+@pytest.mark.parametrize(
+    ("policy", "kernels", "cure"),
+    [
+        ("bagpipe", {"backend": "reference"}, "a shorter window, or"),
+        pytest.param("bagpipe", {}, "kernels.planner_state=sparse, a shorter", marks=needs_native),
+        pytest.param("bagpipe", {"planner_state": "sparse"}, "a shorter window, or", marks=needs_native),
+        ("herald", {}, "a shorter window, or"),
+    ],
+)
+def test_a_planner_that_takes_too_much_for_sure_is_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, kernels: dict[str, str], cure: str
+) -> None:
+    config = replace(write_clicks(tmp_path), kernels=KernelsConfig(**kernels), policy=PolicyConfig(policy))
+    job = prepare_run(config)
+    monkeypatch.setattr(preparation, "free_bytes", lambda: 1)
+    monkeypatch.delattr(RunPolicy, "planner")
+    with pytest.raises(CapacityError, match=rf"planner of 39 rows needs .* free here; use {re.escape(cure)}"):
         choose_window(job, trainers=2)
 
 
