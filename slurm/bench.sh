@@ -19,9 +19,14 @@ if [ $# -lt 1 ]; then
   echo "usage: sbatch slurm/bench.sh NAME [options]; \`python -m benchmarks --help\` lists the names" >&2
   exit 2
 fi
-cd "${SLURM_SUBMIT_DIR:?start this script with sbatch, in the root of the checkout}"
+cd "${SLURM_SUBMIT_DIR:?start this script with sbatch}"
+home=$PWD # results are written there: of an installation that others share make a checkout of your own
+if ! [ -e slurm/site_environment.sh ]; then
+  echo "slurm/bench.sh: $PWD is no checkout: call sbatch in the root of one" >&2
+  exit 2
+fi
 # shellcheck source=slurm/site_environment.sh
-source slurm/site_environment.sh
+source "$home/slurm/site_environment.sh"
 
 if [ "${SLURM_JOB_NUM_NODES:-1}" -gt 1 ]; then
   if [ "$1" != store ]; then

@@ -14,9 +14,14 @@
 #SBATCH --open-mode=append            # a requeued job goes on in the same log
 set -euo pipefail
 
-cd "${SLURM_SUBMIT_DIR:?start this script with sbatch, in the root of the checkout}"
+cd "${SLURM_SUBMIT_DIR:?start this script with sbatch}"
+home=${BAGPIPE_HOME:-$PWD} # as in slurm/train.sh
+if ! [ -e "$home/slurm/site_environment.sh" ]; then
+  echo "slurm/prepare.sh: $home is no checkout: call sbatch in the root of one, or set BAGPIPE_HOME to it" >&2
+  exit 2
+fi
 # shellcheck source=slurm/site_environment.sh
-source slurm/site_environment.sh
+source "$home/slurm/site_environment.sh"
 
 if [ "${SLURM_NTASKS:-1}" -eq 1 ]; then exec bagpipe prepare "$@"; fi
 # srun does not hand on sbatch's --cpus-per-task by itself.
@@ -25,7 +30,7 @@ status=0
 "${LAUNCHER[@]}" -n "$SLURM_NTASKS" bagpipe prepare "$@" || status=$?
 
 # As in slurm/train.sh: a node's death can end the ranks before Slurm notices it and requeues the job, which must be there.
-look=(srun --overlap --mem=0 --mpi=none --cpus-per-task=1 --ntasks-per-node=1)
+look=(env -u SLURM_NTASKS -u SLURM_NPROCS srun --overlap --mem=0 --mpi=none --cpus-per-task=1 --ntasks-per-node=1)
 if { [ "$status" -ne 0 ] || [ "${LAUNCHER[0]}" != srun ]; } && ! "${look[@]}" true; then
   echo "job $SLURM_JOB_ID: a node does not answer, waiting for Slurm to requeue the job" || true
   sleep 600 # twice the default of SlurmdTimeout

@@ -24,14 +24,19 @@ if [ $# -lt 2 ]; then
   echo "usage: sbatch --array=0-N slurm/sweep.sh CONFIG.toml section.field=value,value ..." >&2
   exit 2
 fi
-cd "${SLURM_SUBMIT_DIR:?start this script with sbatch, in the root of the checkout}"
+cd "${SLURM_SUBMIT_DIR:?start this script with sbatch}"
+home=${BAGPIPE_HOME:-$PWD} # as in slurm/train.sh
+if ! [ -e "$home/slurm/site_environment.sh" ]; then
+  echo "slurm/sweep.sh: $home is no checkout: call sbatch in the root of one, or set BAGPIPE_HOME to it" >&2
+  exit 2
+fi
 task=${SLURM_ARRAY_TASK_ID:?give sbatch the runs of the sweep: --array=0-N, as bagpipe sweep prints it}
 # shellcheck source=slurm/site_environment.sh
-source slurm/site_environment.sh
+source "$home/slurm/site_environment.sh"
 
 overrides=$(bagpipe sweep --task "$task" "$@")
 mapfile -t overrides <<<"$overrides"
 echo "run $task of the sweep: ${overrides[*]}" || true
 set -- "$1" "${overrides[@]}"
 # shellcheck source=slurm/train.sh
-source slurm/train.sh
+source "$home/slurm/train.sh"

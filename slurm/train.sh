@@ -51,18 +51,28 @@ if [ $# -lt 1 ]; then
   echo "usage: sbatch slurm/train.sh CONFIG.toml [section.field=value ...]" >&2
   exit 2
 fi
-# Slurm runs a copy of this script from its own folder, so the checkout is where sbatch was called.
-cd "${SLURM_SUBMIT_DIR:?start this script with sbatch, in the root of the checkout}"
+if [[ $1 == --*=* ]]; then
+  echo "slurm/train.sh: $1: options of sbatch come before the script: sbatch $1 slurm/train.sh CONFIG.toml" >&2
+  exit 2
+fi
+# Slurm runs a copy of this script from its own folder: the checkout is where sbatch was called, or what BAGPIPE_HOME names.
+cd "${SLURM_SUBMIT_DIR:?start this script with sbatch}"
+home=${BAGPIPE_HOME:-$PWD}
+if ! [ -e "$home/slurm/site_environment.sh" ]; then
+  echo "slurm/train.sh: $home is no checkout: call sbatch in the root of one, or set BAGPIPE_HOME to it" >&2
+  exit 2
+fi
 # shellcheck source=slurm/site_environment.sh
-source slurm/site_environment.sh
+source "$home/slurm/site_environment.sh"
 # shellcheck source=scripts/rank_environment.sh
-source scripts/rank_environment.sh
+source "$home/scripts/rank_environment.sh"
 
 settings=("$@")
 training=(bagpipe train "${settings[@]}")
 if [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ]; then training+=(--requeued); fi
 
-look=(srun --overlap --mem=0 --mpi=none --cpus-per-task=1 --ntasks-per-node=1) # on every node, beside what runs there
+# On every node, beside what runs there. The job's number of ranks is not to count: srun would warn of it.
+look=(env -u SLURM_NTASKS -u SLURM_NPROCS srun --overlap --mem=0 --mpi=none --cpus-per-task=1 --ntasks-per-node=1)
 if [ -z "${SLURM_HET_SIZE:-}" ]; then
   launch=("${LAUNCHER[@]}" -n "$SLURM_NTASKS" "${training[@]}")
   placed="$SLURM_NTASKS ranks on $SLURM_JOB_NODELIST"

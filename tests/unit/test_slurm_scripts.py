@@ -56,7 +56,7 @@ class Job:
     def run(
         self, script: str, *arguments: str, stdout: IO[str] | int = subprocess.PIPE, **variables: str
     ) -> subprocess.CompletedProcess[str]:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "BAGPIPE_"))}
         environment |= {"PYTHONPATH": str(ROOT), "SITE_ENV": str(self.folder / "site.env")}
         environment |= {"SLURM_SUBMIT_DIR": str(ROOT), "SLURM_JOB_ID": "36", "SLURM_NTASKS": "5"}
         environment |= {"SLURM_JOB_NODELIST": "node[1-2]"} | variables
@@ -274,6 +274,64 @@ def test_what_the_sites_file_lacks_is_named(job: Job, name: str) -> None:
     ended = job.run("train.sh", f"{job.folder}/run.toml")
     assert ended.returncode == 2
     assert ended.stderr == f"{site}: {name} is not set; take its line from slurm/site.env\n"
+
+
+@pytest.mark.parametrize("script", ["train.sh", "prepare.sh", "sweep.sh"])
+def test_an_installation_serves_jobs_of_other_folders(job: Job, script: str) -> None:
+    """BAGPIPE_HOME names it, as the module file does; relative paths are of the folder in which sbatch was called."""
+    job.stand_in("launch", f"printf '%s\\n' \"$PWD\" \"$@\" >'{job.folder / 'launch'}'")
+    work = job.folder / "my work"
+    work.mkdir()
+    arguments = ["../run.toml", *(SWEEP if script == "sweep.sh" else [])]
+    task = {"SLURM_ARRAY_TASK_ID": "0", "SLURM_SUBMIT_DIR": str(work)}
+    refused = job.run(script, *arguments, **task)
+    assert refused.returncode == 2
+    assert refused.stderr == (
+        f"slurm/{script}: {work} is no checkout: call sbatch in the root of one, or set BAGPIPE_HOME to it\n"
+    )
+    served = job.run(script, *arguments, BAGPIPE_HOME=str(ROOT), **task)
+    assert served.returncode == 0, served.stderr
+    assert job.given_to("launch")[:5] == [str(work), "--mpi=pmix", "-n", "5", "bagpipe"]
+
+
+def test_a_sites_file_that_is_not_there_is_named(job: Job) -> None:
+    """Not taken from PATH, where `source` looks for a name without a slash."""
+    job.stand_in("my-site.env", "exit 0")
+    path = f"{job.bin}{os.pathsep}{os.environ['PATH']}"
+    ended = job.run("train.sh", "run.toml", SITE_ENV="my-site.env", PATH=path)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(f"{ROOT}/my-site.env: cannot be read; SITE_ENV is to name your copy")
+
+
+def test_an_environment_without_the_program_is_named(job: Job) -> None:
+    (job.bin / "bagpipe").unlink()
+    ended = job.run("train.sh", "run.toml")
+    assert ended.returncode == 2
+    assert "VENV: no bin/bagpipe in " in ended.stderr
+    assert "run `make setup`" in ended.stderr
+
+
+def test_an_environment_whose_python_is_anothers_is_named(job: Job) -> None:
+    """As a Python in the home of who has made it."""
+    (job.bin / "bagpipe").write_text(f"#!{job.folder}/home/python3\n")
+    ended = job.run("train.sh", "run.toml")
+    assert ended.returncode == 2
+    assert f"bin/bagpipe is run by {job.folder}/home/python3, which you may not run on " in ended.stderr
+
+
+def test_modules_need_their_command(job: Job) -> None:
+    site = job.folder / "site.env"
+    site.write_text(site.read_text().replace("MODULES=()", "MODULES=(openmpi/5.0)"))
+    ended = job.run("train.sh", "run.toml")
+    assert ended.returncode == 2
+    assert "MODULES names some, and this shell has no `module`" in ended.stderr
+
+
+def test_options_of_sbatch_behind_the_script_are_named(job: Job) -> None:
+    ended = job.run("train.sh", "--nodes=4", "run.toml")
+    assert ended.returncode == 2
+    assert "--nodes=4: options of sbatch come before the script" in ended.stderr
+    assert not (job.folder / "launch").exists()
 
 
 def test_each_component_of_a_job_says_its_ranks(job: Job) -> None:
