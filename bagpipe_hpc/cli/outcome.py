@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from bagpipe_hpc.cli.streams import safe_streams
-from bagpipe_hpc.errors import BagpipeError, naming_files
+from bagpipe_hpc.errors import BagpipeError, ConfigError, naming_files
 from bagpipe_hpc.terminal import line_start, printable
 
 EXIT_OK = 0
@@ -80,12 +80,37 @@ def is_first_rank() -> bool:
 def launched_ranks() -> int | None:
     """How many processes the launcher started, 1 without one, None where it does not say; asks the environment alone.
 
-    A batch script of Slurm is one process, however many tasks its job has.
+    A batch script of Slurm is one process, however many tasks its job has, and so is what a user types behind `srun
+    --pty`: only the first task has the terminal.
     """
     for name in _SIZE_VARIABLES:
+        if name.startswith("SLURM_") and "SLURM_PTY_PORT" in os.environ:
+            continue
         if os.environ.get(name, "").isdecimal():
             return int(os.environ[name])
     return None if "PMIX_RANK" in os.environ else 1
+
+
+def is_torn() -> bool:
+    """Whether MPI, which runs, joins none of the processes that the launcher started; if so, the first of them says it.
+
+    Each would do all of the work by itself, and write to the same places.
+    """
+    launched = launched_ranks()
+    if launched in (None, 1):
+        return False
+
+    from bagpipe_hpc.mpi.start.world import world_size
+
+    if world_size() > 1:
+        return False
+    if is_first_rank():
+        told = (
+            f"the launcher started {launched} processes, but MPI sees one: start them with the mpirun of the MPI that "
+            "is in use, or with srun --mpi=TYPE (srun --mpi=list shows the types)"
+        )
+        print_error(ConfigError(told))
+    return True
 
 
 def is_first_of_host() -> bool:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from bagpipe_hpc.cli.argument_types import count, fraction, named_path, positive
 from bagpipe_hpc.cli.command_parser import CommandParser
-from bagpipe_hpc.cli.outcome import EXIT_ERROR, EXIT_OK, is_first_rank, launched_ranks, print_error
+from bagpipe_hpc.cli.outcome import EXIT_ERROR, EXIT_OK, is_first_rank, is_torn, launched_ranks, print_error
 from bagpipe_hpc.config.doors import SOURCE_FORMATS
-from bagpipe_hpc.errors import BagpipeError, ConfigError
+from bagpipe_hpc.errors import BagpipeError
 from bagpipe_hpc.terminal import line_start, printable
 
 if TYPE_CHECKING:
@@ -113,16 +113,13 @@ def prepare(arguments: Namespace) -> int:
     from bagpipe_hpc.mpi.start.running import mpi_running
 
     with mpi_running(_START_S, _END_S):
-        from bagpipe_hpc.mpi.start.world import world_size
+        if is_torn():
+            return EXIT_ERROR
+
         from data_prep.prepare import prepare_clicks
         from data_prep.ranks.launched import launched_team
         from data_prep.ranks.team import OtherRankError
 
-        if world_size() == 1 and launched_ranks() not in (None, 1):
-            raise ConfigError(
-                f"the launcher started {launched_ranks()} processes, but MPI sees one: start them with the mpirun of "
-                "the MPI that is in use, or with srun --mpi=TYPE (srun --mpi=list shows the types)"
-            )
         try:
             with launched_team(_tell) as team:
                 prepare_clicks(arguments.input, arguments.output, settings, progress=_tell, team=team)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from bagpipe_hpc.cli.argument_types import named_path
 from bagpipe_hpc.cli.command_parser import CommandParser, add_checkpoint
-from bagpipe_hpc.cli.outcome import EXIT_ERROR, is_first_rank, print_error
+from bagpipe_hpc.cli.outcome import EXIT_ERROR, is_first_rank, is_torn, print_error
 from bagpipe_hpc.cli.training import COLD_START_S
 from bagpipe_hpc.errors import BagpipeError, ConfigError
 
@@ -121,6 +121,9 @@ def _carry_out(make_purpose: "Callable[[], Scoring]") -> int:
 
     timeout_s = purpose.config.train.timeout_s
     with mpi_running(timeout_s + COLD_START_S, timeout_s):
+        if is_torn():
+            return EXIT_ERROR
+
         from bagpipe_hpc.launch import carry_out
 
         with closing(purpose):

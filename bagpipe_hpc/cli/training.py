@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bagpipe_hpc.cli.outcome import EXIT_ERROR, is_first_of_host, is_first_rank, print_error
+from bagpipe_hpc.cli.outcome import EXIT_ERROR, is_first_of_host, is_first_rank, is_torn, print_error
 from bagpipe_hpc.config.doors import EntryError
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.errors import ConfigError
@@ -58,6 +58,9 @@ def train_from_file(
     from bagpipe_hpc.mpi.start.running import mpi_running
 
     with mpi_running(config.train.timeout_s + COLD_START_S, config.train.timeout_s):
+        if is_torn():
+            return EXIT_ERROR
+
         from bagpipe_hpc.launch import train
         from bagpipe_hpc.telemetry.run_log import Voice
 
