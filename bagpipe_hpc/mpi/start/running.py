@@ -17,6 +17,8 @@ mpi4py.rc.initialize = False
 
 from mpi4py import MPI  # noqa: E402 - importing it would start MPI
 
+from bagpipe_hpc.cluster.host_memory import free_shared_bytes  # noqa: E402
+from bagpipe_hpc.cluster.shared_memory_warning import shared_memory_warning  # noqa: E402
 from bagpipe_hpc.errors import ConfigError, WaitTimeoutError  # noqa: E402
 from bagpipe_hpc.mpi.start.roll_call import call_roll  # noqa: E402
 from bagpipe_hpc.mpi.start.world import abort_job, remove_shared_files, world_size  # noqa: E402
@@ -44,6 +46,7 @@ def mpi_running(start_timeout_s: float, timeout_s: float) -> Iterator[None]:
         raise ConfigError("MPI starts once in a process, and has ended with its first run; start a program for each")
     is_ours = not MPI.Is_initialized()
     if is_ours:
+        sys.stderr.write(shared_memory_warning(free_shared_bytes()))
         given = ctypes.c_int()
         with TimeLimit("all ranks to start MPI", start_timeout_s, _exit_at_once):
             _library().MPI_Init_thread(None, None, ctypes.c_int(MPI.THREAD_MULTIPLE), ctypes.byref(given))
