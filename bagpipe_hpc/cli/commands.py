@@ -4,6 +4,7 @@ What a command needs is imported when it runs, so that help and usage errors com
 """
 
 import argparse
+import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -95,6 +96,10 @@ def _stop(arguments: argparse.Namespace) -> int:
     is_output = arguments.run_path.is_dir()
     if is_output and arguments.overrides:
         raise ConfigError(f"{arguments.run_path} is a folder: overrides belong to a configuration file")
+    if not arguments.run_path.exists():
+        raise ConfigError(
+            f"{arguments.run_path}: is not there; name train.output of a run, or the arguments of its train"
+        )
     output = (
         arguments.run_path if is_output else Path(load_config(arguments.run_path, arguments.overrides).train.output)
     )
@@ -112,7 +117,8 @@ def _sweep(arguments: argparse.Namespace) -> int:
         for number, run in enumerate(runs):
             print(f"{number}  {printable(shlex.join(run))}")
         told = shlex.join([str(arguments.config), *arguments.settings])
-        print(f"{len(runs)} runs: sbatch --array=0-{last} slurm/sweep.sh {printable(told)}", file=sys.stderr)
+        script = shlex.quote(str(Path(os.environ.get("BAGPIPE_HOME", ""), "slurm/sweep.sh")))
+        print(f"{len(runs)} runs: sbatch --array=0-{last} {script} {printable(told)}", file=sys.stderr)
         return EXIT_OK
     if arguments.task > last:
         raise ConfigError(f"--task {arguments.task}: the sweep has {len(runs)} runs, 0 to {last}")

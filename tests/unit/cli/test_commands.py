@@ -384,14 +384,23 @@ def test_stop_takes_the_arguments_of_the_run(option: str, recorder: Recorder, ru
     assert recorder.calls == [(Path("run"), {})]
 
 
-def test_sweep_lists_the_runs_and_how_to_submit_them(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stop_names_what_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["stop", str(tmp_path / "output")]) == 2
+    assert f"{tmp_path}/output: is not there; name train.output of a run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("home", "script"), [("", "slurm/sweep.sh"), ("/my sw", "'/my sw/slurm/sweep.sh'")])
+def test_sweep_lists_the_runs_and_how_to_submit_them(
+    run_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, home: str, script: str
+) -> None:
+    monkeypatch.setenv("BAGPIPE_HOME", home)
     assert main(["sweep", str(run_file), "train.seed=1,2", "model.top_mlp=[64, 16]"]) == 0
     printed = capsys.readouterr()
     assert printed.out == (
         "0  train.seed=1 'model.top_mlp=[64, 16]' train.output=output/train.seed=1\n"
         "1  train.seed=2 'model.top_mlp=[64, 16]' train.output=output/train.seed=2\n"
     )
-    submit = f"2 runs: sbatch --array=0-1 slurm/sweep.sh {run_file} train.seed=1,2 'model.top_mlp=[64, 16]'\n"
+    submit = f"2 runs: sbatch --array=0-1 {script} {run_file} train.seed=1,2 'model.top_mlp=[64, 16]'\n"
     assert printed.err == submit
 
 
