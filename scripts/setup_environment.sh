@@ -55,6 +55,8 @@ check_machine() {
   "$python" -c 'import venv, ensurepip' 2>/dev/null || fail "$python cannot make virtual environments; install its venv module (Debian, Ubuntu: apt install python3-venv)"
   "$python" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))' \
     || fail "$python has no C headers, and Horovod is built with them; install them (Debian, Ubuntu: apt install python3-dev)"
+  { mkdir -p "$cache" && [ -w "$cache" ]; } 2>/dev/null \
+    || fail "$cache cannot be written, where Horovod's wheel is kept; name a folder that you can write with XDG_CACHE_HOME="
   if [ "$mpi" = system ]; then
     for tool in mpicxx mpirun; do
       command -v "$tool" >/dev/null || fail "MPI=system, but no $tool is on PATH; load the system's MPI (module load ...) or choose MPI=mpich"
