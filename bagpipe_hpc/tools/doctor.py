@@ -22,7 +22,7 @@ from bagpipe_hpc.mpi.host_links import LinkProbe, probe_links
 from bagpipe_hpc.mpi.host_world import HostWorld
 from bagpipe_hpc.mpi.start.places import find_places
 from bagpipe_hpc.mpi.start.world import abort_job, world_rank, world_size
-from bagpipe_hpc.terminal import printable
+from bagpipe_hpc.terminal import counted, printable
 from bagpipe_hpc.tools.inspection.text_table import aligned, size_text
 from bagpipe_hpc.tools.installation import HOROVOD_CURE, Finding
 
@@ -133,12 +133,12 @@ class Diagnosis:
         versions = self.hosts[0].versions
         gpus = [len(host.gpus) for host in self.hosts if host.gpus]
         lines = [
-            f"{len(self.hosts)} hosts, {sum(host.ranks for host in self.hosts)} ranks: alike in "
+            f"{counted(len(self.hosts), 'host')}, {counted(sum(host.ranks for host in self.hosts), 'rank')}: alike in "
             + ", ".join(f"{name} {version}" for name, version in versions.items()),
             f"MPI gives thread level {self.hosts[0].thread_level} everywhere",
             f"memory: {size_text(min(host.free_bytes for host in self.hosts))} or more free, "
             f"/dev/shm {size_text(min(host.shared_bytes for host in self.hosts))} or more",
-            f"GPUs: {f'{min(gpus)} or more on {len(gpus)} hosts' if gpus else 'none'}",
+            f"GPUs: {min(gpus)} or more on {counted(len(gpus), 'host')}" if gpus else "GPUs: none",
             "output folder: shared, written with "
             f"{min(host.write_bytes_per_s for host in self.hosts) / 1e6:.0f} MB/s or more",
         ]
@@ -237,7 +237,7 @@ def _host_findings(facts: Sequence[HostFacts]) -> Iterator[Finding]:
             yield Finding(host.host, f"/dev/shm has {size_text(host.shared_bytes)} free", cure, False)
         if host.cores < host.ranks:
             cure = "Ask for a core or two a rank (--cpus-per-task), and let the launcher bind none of them to one core"
-            yield Finding(host.host, f"{host.ranks} ranks share {host.cores} cores", cure, False)
+            yield Finding(host.host, f"{counted(host.ranks, 'rank')} share {counted(host.cores, 'core')}", cure, False)
         if host.write_error:
             yield Finding(host.host, f"cannot write to the output folder: {host.write_error}", "Name another folder")
 

@@ -33,7 +33,7 @@ def test_a_healthy_set_up_has_no_findings() -> None:
         ({"write_error": "disk full"}, "node2: cannot write to the output folder: disk full", True),
         ({"not_built": ("planner",)}, "node2: native code is not built: planner", False),
         ({"shared_bytes": 64 << 20}, "node2: /dev/shm has 64.0 MiB free", False),
-        ({"cores": 1}, "node2: 2 ranks share 1 cores", False),
+        ({"cores": 1}, "node2: 2 ranks share 1 core", False),
         ({"mixed": ("torch", "thread level")}, "node2: its ranks differ in torch, thread level. Give all ranks", True),
         ({"gpus": (), "installed_gpus": 8}, "node2: the driver has 8 GPUs, torch sees none", False),
     ],
@@ -82,14 +82,14 @@ def test_gpus_that_nobody_looked_for_are_not_missed() -> None:
 def test_a_summary_has_a_line_for_each_check() -> None:
     hosts = [HOST, replace(OTHER, gpus=None, free_bytes=2 << 30)]
     links = [LINK, replace(LINK, latency_s=9e-5, bytes_per_s=8e8, clock_s=-0.02)]
-    warning = doctor.Finding("node2", "2 ranks share 1 cores", "Ask for more", is_fatal=False)
+    warning = doctor.Finding("node2", "2 ranks share 1 core", "Ask for more", is_fatal=False)
     assert Diagnosis(hosts, links, [warning]).summary() == [
         "2 hosts, 4 ranks: alike in Python 3.11.7, MPI MPICH 5.0.2, torch 2.13.0, horovod 0.28.1",
         "MPI gives thread level multiple everywhere",
         "memory: 2.0 GiB or more free, /dev/shm 4.0 GiB or more",
-        "GPUs: 1 or more on 1 hosts",
+        "GPUs: 1 or more on 1 host",
         "output folder: shared, written with 500 MB/s or more",
         "links: 2 between hosts, one-sided calls work, 90 us or less, 800 MB/s or more",
         "clocks: 20 ms apart at most",
-        "warning  node2: 2 ranks share 1 cores. Ask for more",
+        "warning  node2: 2 ranks share 1 core. Ask for more",
     ]
