@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bagpipe_hpc.errors import CheckpointError
@@ -75,7 +75,12 @@ def remove_older_checkpoints(newest: Path, keep: int) -> None:
     upto = found[: found.index(newest) + 1]
     best = read_best(newest.parent)
     chosen = upto[-keep:] + [path for path in upto if best is not None and checkpoint_step(path) == best.step]
-    needed = {directory for kept in chosen for directory in _with_bases(kept)}
+    needed: set[Path] = set()
+    for kept in reversed(chosen):  # the newest of all before those that its chain has, so that this is read once
+        for directory in _with_bases(kept):
+            if directory in needed:
+                break
+            needed.add(directory)
     remove_checkpoints([directory for directory in upto if directory not in needed])
 
 
@@ -96,15 +101,16 @@ def remove_increments_of(base: Path) -> None:
     remove_checkpoints([directory for directory in later if base in _with_bases(directory)])
 
 
-def _with_bases(directory: Path) -> list[Path]:
-    """A checkpoint and those that it builds on, as far as they are there."""
-    chain = [directory]
+def _with_bases(directory: Path) -> Iterator[Path]:
+    """A checkpoint and those that it builds on, as far as they are there; reads a manifest for each next one."""
+    found: set[Path] = set()
+    below = directory
     try:
-        while (base := load_checkpoint_manifest(chain[-1] / MANIFEST_FILE).base) is not None:
-            below = directory.with_name(checkpoint_name(base.step))
-            if below in chain:  # one was put under the name of another
+        while below not in found:  # it is where one was put under the name of another
+            found.add(below)
+            yield below
+            if (base := load_checkpoint_manifest(below / MANIFEST_FILE).base) is None:
                 break
-            chain.append(below)
+            below = directory.with_name(checkpoint_name(base.step))
     except CheckpointError:
         pass  # whoever wants to read it is told
-    return chain

@@ -24,6 +24,7 @@ from bagpipe_hpc.storage.checkpoints.folder import (
     remove_increments_of,
     remove_older_checkpoints,
 )
+from bagpipe_hpc.storage.checkpoints.manifest import CheckpointManifest, load_checkpoint_manifest
 from tests.drawing import share_of
 from tests.unit.checkpoint_samples import sample_records, write_checkpoint
 from tests.unit.rows.partitions import partitions_of
@@ -172,6 +173,22 @@ def test_what_a_kept_checkpoint_builds_on_is_kept(tmp_path: Path) -> None:
     assert find_checkpoints(tmp_path) == [*chain, again]
     remove_older_checkpoints(again, keep=1)
     assert find_checkpoints(tmp_path) == [again]
+
+
+def test_a_chain_is_read_once_however_many_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is looked at after each new checkpoint, beside training."""
+    chain = write_chain(tmp_path, 8)
+    read: list[Path] = []
+
+    def load(path: Path) -> CheckpointManifest:
+        read.append(path.parent)
+        return load_checkpoint_manifest(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(folder, "load_checkpoint_manifest", load)
+        remove_older_checkpoints(chain[-1], keep=5)
+    assert sorted(read) == chain
+    assert find_checkpoints(tmp_path) == chain
 
 
 class KilledError(Exception):
