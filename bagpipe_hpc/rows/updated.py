@@ -42,6 +42,8 @@ class UpdatedRows:
 
     def add(self, rows: NDArray[np.int64]) -> None:
         """Note rows `[N]`, in any order, any of them several times."""
+        if not rows.size:  # nor is an empty list kept
+            return
         places = self._partition.offset(rows) + 8 * self._first_bytes[self._partition.owner(rows)]
         if self._flags is not None:
             mark(self._flags, places)

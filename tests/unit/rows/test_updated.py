@@ -46,6 +46,14 @@ def test_few_rows_are_a_list(noted: Sequence[int], as_bits: bool) -> None:
     assert positions(updated, 0, 1000) == sorted(set(noted))
 
 
+def test_calls_without_rows_leave_nothing_behind() -> None:
+    """Between two checkpoints a trainer may make millions of them."""
+    updated = UpdatedRows(RoundRobinPartition(1000, 1))
+    for _ in range(3):
+        updated.add(np.empty(0, dtype=np.int64))
+    assert updated._listed == []
+
+
 def test_rows_beyond_32_bits_are_found() -> None:
     partition = RoundRobinPartition(3 << 32, 2)
     updated = UpdatedRows(partition)
