@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.plan.bags import Bags, Int64s, offsets_of
+from bagpipe_hpc.storage.shards.entries import ShardInfo
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
 from bagpipe_hpc.storage.shards.ragged_reader import Column, RaggedReader
 from bagpipe_hpc.storage.shards.raw_chunks import ChunkDecoder, KeptChunks, ReadShard
@@ -66,7 +67,6 @@ class ClickShards:
     ) -> None:
         if longest and len(longest) != len(manifest.features):
             raise ValueError(f"{len(longest)} limits for {len(manifest.features)} features")
-        self._directory = directory
         self._manifest = manifest
         self._shards = manifest.shards(split)
         self._bounds = np.cumsum([0] + [shard.rows for shard in self._shards])
@@ -77,11 +77,18 @@ class ClickShards:
             if feature.ragged:
                 rows, limit = int(self._table_rows[number]), longest[number] if longest else 0
                 self._ragged[number] = RaggedReader(feature, len(self._ragged), rows, limit)
-        self._open: OrderedDict[int, OpenShard] = OrderedDict()
+        self._open: OrderedDict[Path, OpenShard] = OrderedDict()
         lock, kept = threading.RLock(), KeptChunks()
         self._readers = [
-            ReadShard(directory / info.file, info, partial(self._shard, number), lock, kept, decoder)
-            for number, info in enumerate(self._shards)
+            ReadShard(
+                path := directory / info.file,
+                info,
+                partial(_opened, self._open, path, info, manifest),
+                lock,
+                kept,
+                decoder,
+            )
+            for info in self._shards
         ]
         self.rows = manifest.rows(split)
 
@@ -255,20 +262,23 @@ class ClickShards:
             begin, end = max(first, start), min(last, int(self._bounds[shard + 1]))
             yield _Part(begin - start, end - start, begin - first), self._readers[shard]
 
-    def _shard(self, number: int) -> OpenShard:
-        """An open shard; the one that was used longest ago is closed to make room."""
-        if number in self._open:
-            self._open.move_to_end(number)
-            return self._open[number]
-        while len(self._open) >= OPEN_SHARDS:
-            self._open.popitem(last=False)[1].file.close()
-        info = self._shards[number]
-        path = self._directory / info.file
-        file = open_shard(path)
-        try:
-            check_datasets(path, file, self._manifest, info)
-        except DataError:
-            file.close()
-            raise
-        self._open[number] = OpenShard(path, info, file)
-        return self._open[number]
+
+def _opened(found: OrderedDict[Path, OpenShard], path: Path, info: ShardInfo, manifest: ShardManifest) -> OpenShard:
+    """A shard, open; the one of those `found` open that was used longest ago is closed to make room.
+
+    No method of the reader, which would keep itself, and chunks of its shards, until Python looks for cycles: in a run
+    that may be hundreds of segments later, each of which has a reader.
+    """
+    if path in found:
+        found.move_to_end(path)
+        return found[path]
+    while len(found) >= OPEN_SHARDS:
+        found.popitem(last=False)[1].file.close()
+    file = open_shard(path)
+    try:
+        check_datasets(path, file, manifest, info)
+    except DataError:
+        file.close()
+        raise
+    found[path] = OpenShard(path, info, file)
+    return found[path]

@@ -1,7 +1,9 @@
 """Samples come back as they were written, for any range; damage of any kind is named."""
 
 import errno
+import gc
 import os
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -105,6 +107,24 @@ def test_a_reader_of_many_tables_looks_their_rows_up_once(
     monkeypatch.setattr(ShardManifest, "table_rows", property(table_rows))
     ClickShards(path, manifest, "train").close()
     assert len(asked) == 1 < len(manifest.features)
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_nothing_stays_of_a_reader_that_is_let_go(
+    directory: tuple[Path, ShardManifest, Samples], decoder: ChunkDecoder | None
+) -> None:
+    """A run has one for each segment. Chunks that it keeps must not wait until Python looks for cycles."""
+    folder, manifest, _ = directory
+    gc.disable()
+    try:
+        with ClickShards(folder, manifest, "train", decoder=decoder) as shards:
+            for first in range(0, ROWS - 1, 2):
+                shards.read_dense(first, first + 1)
+        left = [weakref.ref(part) for part in (shards, shards._readers[0].kept)]
+        del shards
+        assert [part() for part in left] == [None, None]
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(("first", "last"), [(-1, 3), (4, 2), (0, ROWS + 1)])
