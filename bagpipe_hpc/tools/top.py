@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,10 +70,12 @@ def view(output: Path, now_s: float | None = None) -> View:
 
     Raises:
         FileError: no rank tells anything there.
+        OSError: what the ranks tell may not be read.
     """
     now_s = time.time() if now_s is None else now_s
     ranks = [_rank(now_s - changed_s, status) for changed_s, status in read_statuses(output / STATUS_FOLDER)]
     if not ranks:
+        _require_readable(output / STATUS_FOLDER)
         is_run = (output / CONFIG_NAME).is_file()
         why = "its ranks have not begun, or train.status_every_s is 0" if is_run else "name the folder of train.output"
         raise FileError(f"{output}: no rank tells there what it does: {why}")
@@ -91,6 +94,13 @@ def view(output: Path, now_s: float | None = None) -> View:
             "set the clocks of hosts and file system alike"
         )
     return View([f"{output}  {'  '.join(told)}", "", *table, *warned], stale)
+
+
+def _require_readable(folder: Path) -> None:
+    """Raise what the system says of a folder or a file that may not be read, as of another user's run."""
+    with suppress(FileNotFoundError):
+        for path in filter(Path.is_file, folder.iterdir()):
+            path.open("rb").close()
 
 
 def _rank(age_s: float, status: dict[str, Any]) -> RankView:

@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import shutil
+import subprocess
 import sys
 import threading
 import time
@@ -17,6 +19,7 @@ from bagpipe_hpc.cli.commands import main
 from bagpipe_hpc.errors import FileError
 from bagpipe_hpc.tools.metrics_server import metrics_server, metrics_text
 from bagpipe_hpc.tools.top import view
+from tests.unit.test_errors import UNPRIVILEGED
 
 
 def tell(output: Path, role: str, rank: int, age_s: float = 0.0, **fields: Any) -> None:
@@ -151,3 +154,16 @@ def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
         metrics_server(tmp_path, server.server_port)
     with pytest.raises(FileError, match="top: serve = 99999"):
         metrics_server(tmp_path, 99999)
+
+
+@pytest.mark.skipif(bool(UNPRIVILEGED) and shutil.which("setpriv") is None, reason="root without setpriv (util-linux)")
+@pytest.mark.parametrize("closed", ["status", "status/oracle-0.json"])
+def test_what_may_not_be_read_is_named(tmp_path: Path, closed: str) -> None:
+    """As of a run of another user, whose files are closed to others."""
+    tell(tmp_path, "oracle", 0)
+    (tmp_path / closed).chmod(0)
+    command = [*UNPRIVILEGED, sys.executable, "-m", "bagpipe_hpc", "top", "--once", str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    (tmp_path / closed).chmod(0o755)
+    assert ended.returncode == 2
+    assert f"{tmp_path}/{closed}: Permission denied" in ended.stderr
