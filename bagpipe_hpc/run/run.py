@@ -373,4 +373,4 @@ class Run:
                 self.table_offsets[tables],
                 look_ups.place if is_native else place_ids,
             )
-            yield from batches.read([segment.sample_range(batch) for batch in range(segment.batches)], threads)
+            yield from batches.read(segment.batches, segment.sample_range, threads)

@@ -8,7 +8,7 @@ Legend: `m` samples of a block that a batch has, `F` features.
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -90,24 +90,26 @@ class LookUpBatches:
         self._lock = threading.Lock()
         self._held: dict[int, _Block] = {}
 
-    def read(self, ranges: Sequence[Range], threads: int) -> Iterator[Bags]:
-        """The batches at some ranges of positions, each of which begins where the one before it ends.
+    def read(self, count: int, range_of: Callable[[int], Range], threads: int) -> Iterator[Bags]:
+        """Some batches at ranges of positions, each of which begins where the one before it ends.
 
         Args:
-            ranges: of each batch.
+            count: of the batches; a segment may have millions.
+            range_of: positions of a batch, from 0; asked for when it is about to be read.
             threads: that read, 1 or more. Some batches are ready before they are asked for: as many as threads, and
                 those that share their blocks.
 
         Raises:
             DataError: a shard is missing or damaged, or an id is outside its table.
         """
-        if not ranges:
+        if not count:
             return
-        whole = ranges[0][0], ranges[-1][1]
+        first = range_of(0)
+        whole = first[0], range_of(count - 1)[1]
         block_samples = int(np.diff(self._layout.bounds).max(initial=0))
-        ahead = threads + -(-threads * block_samples // max(1, ranges[0][1] - ranges[0][0]))
+        ahead = threads + -(-threads * block_samples // max(1, first[1] - first[0]))
         with ThreadPoolExecutor(threads, thread_name_prefix="reader") as pool:
-            waiting = iter(ranges)
+            waiting = map(range_of, range(count))
             under_way: deque[Future[Bags]] = deque()
             try:
                 while True:

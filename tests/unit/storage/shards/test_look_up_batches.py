@@ -80,7 +80,7 @@ def test_batches_are_those_of_a_stream(
     with ClickShards(folder, manifest, "train") as shards:
         stream = SampleStream(shards.read_look_ups, order)
         batches = LookUpBatches(shards, order, table_rows, first_rows, place)
-        found = list(batches.read(list(pairwise(bounds)), threads))
+        found = list(batches.read(len(bounds) - 1, list(pairwise(bounds)).__getitem__, threads))
         assert len(found) == len(bounds) - 1
         for batch, (first, last) in zip(found, pairwise(bounds), strict=True):
             expected = stream.read(first, last).plus(first_rows)
@@ -99,7 +99,7 @@ def test_an_id_outside_its_table_is_named(tmp_path: Path, threads: int, place: P
         file["sparse"][4, 0] = wrong
     order = SampleOrder(ROWS, 4, seed=0, epoch=0, shuffle=False)
     with ClickShards(tmp_path, manifest, "train") as shards:
-        batches = LookUpBatches(shards, order, *facts(manifest), place).read([(0, 6), (6, 20)], threads)
+        batches = LookUpBatches(shards, order, *facts(manifest), place).read(2, [(0, 6), (6, 20)].__getitem__, threads)
         assert next(batches).samples == 6
         with pytest.raises(DataError, match=rf"train-2\.h5: an id of table C1 is {wrong}, outside 0 \.\. 6"):
             next(batches)
@@ -111,7 +111,9 @@ def test_a_missing_shard_fails_every_batch_of_its_block(tmp_path: Path, threads:
     (tmp_path / "train-2.h5").unlink()
     order = SampleOrder(ROWS, ROWS, seed=0, epoch=0, shuffle=False)
     with ClickShards(tmp_path, manifest, "train") as shards:
-        batches = LookUpBatches(shards, order, *facts(manifest)).read([(0, 2), (2, 4), (4, ROWS)], threads)
+        batches = LookUpBatches(shards, order, *facts(manifest)).read(
+            3, [(0, 2), (2, 4), (4, ROWS)].__getitem__, threads
+        )
         with pytest.raises(DataError, match=r"train-2\.h5: the shard is missing"):
             list(batches)
 
@@ -124,10 +126,17 @@ def test_no_more_is_read_ahead_than_threads_need(written: Written, monkeypatch: 
         begun: list[int] = []
         make: Callable[..., object] = batches._batch
         monkeypatch.setattr(batches, "_batch", lambda batch, whole: begun.append(batch[0]) or make(batch, whole))
-        taken = batches.read([(first, first + 2) for first in range(0, 26, 2)], threads=2)
+        asked: list[int] = []
+
+        def range_of(batch: int) -> tuple[int, int]:
+            asked.append(batch)
+            return 2 * batch, 2 * batch + 2
+
+        taken = batches.read(13, range_of, threads=2)
         next(taken)
         taken.close()  # what is not begun never is
     assert len(begun) <= 1 + 2 + 2
+    assert len(set(asked) - {12}) <= 1 + 2 + 2, "of the last one, where all end is asked"
 
 
 @pytest.mark.parametrize("place", PLACES)
