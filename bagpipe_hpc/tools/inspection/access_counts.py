@@ -19,6 +19,7 @@ from bagpipe_hpc.storage.shards.reader import ClickShards
 
 _READ_SAMPLES = 1 << 16
 _ROW_BYTES = 8
+"""The counts."""
 
 
 def save_statistics(directory: Path, manifest: ShardManifest, path: Path) -> AccessStatistics:

@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 
 _READ_SAMPLES = 1 << 16
 _ROW_BYTES = 18
+"""The counts, and beside them a sorted copy and two flags."""
 _USUAL_BUDGET_BYTES = 256 << 20
 """Of FAE's scripts."""
 
