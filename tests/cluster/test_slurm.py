@@ -20,7 +20,7 @@ from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
 from tests.cluster.slurm_jobs import Job, nodes_of_ranks, run, submit, switch_off
 from tests.end_to_end.conftest import CONFIG
-from tests.ranks import ROOT, rank_environment, run_ranks
+from tests.ranks import ROOT, rank_environment
 from tests.tutorials import follow
 
 pytestmark = [
@@ -28,15 +28,14 @@ pytestmark = [
     pytest.mark.timeout(900),  # each wait has a limit of its own
 ]
 
-COMMON = (
+SETTINGS = (
+    "train.epochs=32",
     "train.checkpoint_every_steps=11",
     "train.deterministic=true",
     "train.timeout_s=120",
     "roles.servers=2",
 )
-SETTINGS = ("train.epochs=8", *COMMON)
-LONG = ("train.epochs=16", *COMMON)
-"""Two jobs with these settings train at the same time, though one may start some seconds later."""
+"""A run of several times what passes until it can be told to stop, or until a second job has started beside it."""
 FIVE_RANKS = ("--nodes=4", "--ntasks=5")
 GOING_ON = "^going on after step "
 
@@ -88,11 +87,11 @@ def config_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def train(config_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Train:
-    """`train(*options, launcher=..., settings=...)`: submit `slurm/train.sh`; the job and its output folder."""
+    """`train(*options, launcher=...)`: submit `slurm/train.sh`; the job and its output folder."""
 
-    def start(*options: str, launcher: str = "", settings: tuple[str, ...] = SETTINGS) -> tuple[Job, Path]:
+    def start(*options: str, launcher: str = "") -> tuple[Job, Path]:
         folder = tmp_path_factory.mktemp("train")
-        arguments = ("slurm/train.sh", config_path, f"train.output={folder / 'run'}", *settings)
+        arguments = ("slurm/train.sh", config_path, f"train.output={folder / 'run'}", *SETTINGS)
         return submit(folder / "log", *options, *arguments, env=site(folder, launcher or srun())), folder / "run"
 
     return start
@@ -232,24 +231,15 @@ def test_cpu_nodes_and_gpu_nodes(train: Train, whole: Path) -> None:
     assert compare(whole, output).largest() == 0.0
 
 
-@pytest.fixture(scope="module")
-def whole_long(config_path: Path) -> Path:
-    """The output of a run of `LONG` that is left alone, without Slurm."""
-    output = config_path.parent / "long"
-    finished = run_ranks(5, "bagpipe", "train", config_path, f"train.output={output}", *LONG)
-    assert finished.returncode == 0, finished.stderr
-    return output
-
-
-def test_nodes_die(train: Train, whole_long: Path) -> None:
+def test_nodes_die(train: Train, whole: Path) -> None:
     """First a node of two jobs, then, of two others, the one on which their scripts run.
 
     The jobs come again on the nodes that are left, and go on from the last checkpoint that was due.
     """
     for dying, before, after in (("host4", "1-4", "1-3,5"), ("host1", "1-3,5", "2-3,5-6")):
-        jobs = [train(*FIVE_RANKS, launcher=srun(), settings=LONG)]
+        jobs = [train(*FIVE_RANKS, launcher=srun())]
         jobs[0][0].await_line("^host1: ")  # the slow part of a start under some srun is over
-        jobs.append(train(*FIVE_RANKS, launcher="mpirun", settings=LONG))
+        jobs.append(train(*FIVE_RANKS, launcher="mpirun"))
         for job, output in jobs:
             job.await_training(output)
         switch_off(dying)
@@ -258,4 +248,4 @@ def test_nodes_die(train: Train, whole_long: Path) -> None:
             placed = f"job {job.number}, start %d: 5 ranks on host[%s]"
             assert job.lines("^job .*, start") == [placed % (1, before), placed % (2, after)]
             assert len(job.lines(GOING_ON)) == 1
-            assert compare(whole_long, output).largest() == 0.0
+            assert compare(whole, output).largest() == 0.0
