@@ -27,6 +27,7 @@ class Need:
         frames_bytes: rows that servers whose tables lie on disk keep in memory of their own.
         reading_bytes: samples that the oracle and trainers have read and not yet used.
         tables_alone: whether a server's rows are in memory of its own; else in memory that ranks of its host share.
+        smaller_planner: the setting with which the policy's planner takes less (`Policy.smaller_state`), if it has one.
     """
 
     tables_bytes: int = 0
@@ -38,6 +39,7 @@ class Need:
     frames_bytes: int = 0
     reading_bytes: int = 0
     tables_alone: bool = False
+    smaller_planner: str = ""
 
     def __add__(self, other: "Need") -> "Need":
         """What both allocate."""
@@ -51,6 +53,7 @@ class Need:
             self.frames_bytes + other.frames_bytes,
             self.reading_bytes + other.reading_bytes,
             self.tables_alone or other.tables_alone,  # of a host's servers all share their rows with trainers, or none
+            self.smaller_planner or other.smaller_planner,  # one rank of a run plans
         )
 
     @property
@@ -68,10 +71,11 @@ class Need:
         """What the private part is made of, and what makes its largest piece smaller."""
         rows_cure = "a shorter lookahead.batches, a smaller cache.rows or model.embedding_dim"
         dense_cure = "a smaller model ([model]), or a smaller train.batch_size"
+        planner_cure = "a shorter lookahead.batches" + (f", or {self.smaller_planner}" if self.smaller_planner else "")
         pieces = {
             "row caches": (self.caches_bytes, rows_cure),
             "dense models": (self.dense_bytes, dense_cure),
-            "planner": (self.planner_bytes, "a shorter lookahead.batches, or kernels.planner_state=sparse"),
+            "planner": (self.planner_bytes, planner_cure),
             "evaluation": (self.evaluation_bytes, "a smaller train.exact_auc_samples"),
             "samples read": (self.reading_bytes, "fewer data.lanes, or smaller data.block_rows"),
             "rows of servers": (self.frames_bytes, "a smaller tables.memory_gb"),

@@ -187,10 +187,14 @@ class RunPolicy:
             )
 
     @property
+    def smaller_state(self) -> str:
+        """As `Policy.smaller_state`."""
+        return self.parts[0].smaller_state
+
+    @property
     def smaller_state_or(self) -> str:
-        """`Policy.smaller_state` as the first of several cures, with a comma; empty where there is none."""
-        setting = self.parts[0].smaller_state
-        return f"{setting}, " if setting else ""
+        """`smaller_state` as the first of several cures, with a comma; empty where there is none."""
+        return f"{self.smaller_state}, " if self.smaller_state else ""
 
     def expected_slots(self, beginning: Sequence[CacheSlots]) -> tuple[CacheSlots, ...]:
         """As `Policy.expected_slots`, of each group's cache."""

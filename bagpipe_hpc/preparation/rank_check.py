@@ -24,6 +24,7 @@ from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.rows.window import require_addressable
 from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.planning.capacity import CacheNeed
+from bagpipe_hpc.planning.groups import RunPolicy
 from bagpipe_hpc.preparation.resume import verify_share
 from bagpipe_hpc.rows.disk.block_file import disk_unit
 from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
@@ -110,15 +111,16 @@ def check_run(run: Run, comms: Communicators) -> Need:
         check_disk(run, comms)
     if comms.role is Role.ORACLE:
         policy = run.policy(comms.layout.trainers)
-        return _oracle_need(run, policy.least_bytes(policy.window(run.window), run.longest_segment))
+        return _oracle_need(run, policy, policy.least_bytes(policy.window(run.window), run.longest_segment))
     return memory_need(run, None, comms)
 
 
-def _oracle_need(run: Run, planner_bytes: int) -> Need:
+def _oracle_need(run: Run, policy: RunPolicy, planner_bytes: int) -> Need:
     """With plans that were saved it neither plans nor reads samples."""
     if run.config.train.plans:
         return Need()
-    return Need(planner_bytes=planner_bytes, reading_bytes=run.sample_orders.oracle_bytes())
+    reading_bytes = run.sample_orders.oracle_bytes()
+    return Need(planner_bytes=planner_bytes, reading_bytes=reading_bytes, smaller_planner=policy.smaller_state)
 
 
 def check_disk(run: Run, comms: Communicators) -> None:
@@ -253,7 +255,7 @@ def memory_need(run: Run, need: CacheNeed | None, comms: Communicators) -> Need:
         is_alone = len(row_routes(run, comms).sharers(comms.world.Get_rank())) == 1
         return Need(tables_bytes=tables_bytes, fullest_server_bytes=tables_bytes, tables_alone=is_alone)
     if comms.role is Role.ORACLE:
-        return _oracle_need(run, need.planner_bytes if need else 0)
+        return _oracle_need(run, run.policy(comms.layout.trainers), need.planner_bytes if need else 0)
     from bagpipe_hpc.preparation.compute_check import trainer_need  # noqa: PLC0415 - torch, on trainers only
 
     return trainer_need(run, comms.layout.trainers, comms.gpu_number, need.groups if need else ())

@@ -41,7 +41,11 @@ class RankMemory:
             server = Need(frames_bytes=int(run.config.tables.memory_gb * 1e9))
         return cls(
             servers=servers,
-            oracle=Need(planner_bytes=need.planner_bytes, reading_bytes=run.sample_orders.oracle_bytes()),
+            oracle=Need(
+                planner_bytes=need.planner_bytes,
+                reading_bytes=run.sample_orders.oracle_bytes(),
+                smaller_planner=outlook.smaller_planner,
+            ),
             server=server,
             trainer=trainer_memory(run, outlook.trainers, need.groups),
             plans_bytes=int(under_way * traffic.plan_bytes),

@@ -53,6 +53,7 @@ class Outlook:
         trainers: number T.
         need: the window that it uses, and the slots of the caches that its plans use, at most at once.
         sharing: where rows live that several trainers use.
+        smaller_planner: as in `Need`.
         traffic: what a trainer moves for a batch.
         loads: plans of the longest training segment in numbers, its first batches and the closing one, as many as tell
             of a steady state; empty where the segment is too short, or rows have several widths.
@@ -62,6 +63,7 @@ class Outlook:
     trainers: int
     need: CacheNeed
     sharing: str
+    smaller_planner: str
     traffic: Traffic
     loads: tuple[BatchLoad, ...] = field(repr=False)
 
@@ -183,7 +185,8 @@ class _Case:
         need = CacheNeed(self.window, slots_by_group(planner), taken, is_exact)
         traffic = self._counted.traffic(self.window.lookahead, need.total_rows)
         sharing = self.policy.whole.facts.sharing
-        return Outlook(self.run, self.trainers, need, sharing, traffic, tuple(self._loads))
+        smaller = self.policy.smaller_state
+        return Outlook(self.run, self.trainers, need, sharing, smaller, traffic, tuple(self._loads))
 
 
 def _as_many_as_fit(cases: Sequence[_Case]) -> list[_Case]:

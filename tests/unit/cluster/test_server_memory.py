@@ -99,7 +99,12 @@ def test_hosts_without_any_shared_memory() -> None:
     [
         (Need(caches_bytes=11 * GB), "row caches 11.0 GB without", "a shorter lookahead.batches, a smaller cache.rows"),
         (Need(0, GB, 99 * GB), "row caches 1.0 GB, dense models 99.0 GB without", "a smaller model ([model])"),
-        (Need(0, GB, GB, 9 * GB), "GB, planner 9.0 GB without", "kernels.planner_state=sparse"),
+        (Need(0, GB, GB, 9 * GB), "GB, planner 9.0 GB without", "a shorter lookahead.batches, or start fewer"),
+        (
+            Need(planner_bytes=99 * GB, smaller_planner="its.state=small") + Need(dense_bytes=GB),
+            "GB, planner 99.0 GB without",
+            "a shorter lookahead.batches, or its.state=small, or start fewer",
+        ),
     ],
 )
 def test_a_host_without_servers_is_told_its_largest_piece(need: Need, pieces: str, cure: str) -> None:

@@ -1,6 +1,7 @@
 """What ranks say of themselves before a run is compared, and what servers need of their disks is looked at."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,8 @@ from bagpipe_hpc.cluster.server_memory import Need
 from bagpipe_hpc.config.schema import Config, OptimizerConfig, RolesConfig, TablesConfig
 from bagpipe_hpc.errors import BagpipeError, CapacityError, ConfigError, FileError
 from bagpipe_hpc.mpi.communicators import Communicators
+from bagpipe_hpc.planning.capacity import CacheNeed
+from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.preparation.rank_check import (
     check_disk,
     check_order,
@@ -107,3 +110,18 @@ def test_servers_without_a_trainer_beside_them_have_rows_of_their_own(hosts: tup
     assert memory_need(run, None, server_among(hosts)) == Need(
         tables_bytes=500, fullest_server_bytes=500, tables_alone=alone
     )
+
+
+def test_an_oracle_without_memory_is_told_what_its_policy_has() -> None:
+    """With plans that were saved it needs nothing."""
+    config = Config()
+    need = CacheNeed(Window(8, 2), (), planner_bytes=70)
+    run: Any = SimpleNamespace(
+        config=config,
+        policy=lambda trainers: SimpleNamespace(smaller_state=f"its.state={trainers}"),
+        sample_orders=SimpleNamespace(oracle_bytes=lambda: 5),
+    )
+    oracle: Any = SimpleNamespace(role=Role.ORACLE, layout=RoleLayout(1, 3))
+    assert memory_need(run, need, oracle) == Need(planner_bytes=70, reading_bytes=5, smaller_planner="its.state=3")
+    run.config = replace(config, train=replace(config.train, plans="saved"))
+    assert memory_need(run, need, oracle) == Need()
