@@ -22,12 +22,12 @@ from bagpipe_hpc.storage.shards.id_uses import read_counts, read_last_use, read_
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
 from bagpipe_hpc.storage.shards.vocabulary import TableUse, TableVocabulary, read_table_vocabulary
-from bagpipe_hpc.storage.shards.waiting_values import read_waiting
+from bagpipe_hpc.storage.shards.waiting_values import WaitingValues, read_waiting
 from bagpipe_hpc.tools.inspection import describe
 from data_prep import vocabulary, wide_values
 from data_prep.formats.layout import Values
 from data_prep.generate import generate_clicks
-from data_prep.growth import GrowthRules, KnownTable, TableGrowth
+from data_prep.growth import GrowthRules, KnownTable, TableGrowth, growth_text
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
 from data_prep.vocabulary import HashedIds, counts_of_ids
@@ -370,3 +370,17 @@ def test_a_kill_between_vocabularies_and_shards_changes_nothing(tmp_path: Path) 
     said: list[str] = []
     assert prepare_clicks([sources[1]], tmp_path / "killed", grow, said.append) == expected
     assert "already prepared" in said[-1]
+
+
+def test_what_became_of_the_ids_is_said() -> None:
+    """Of a table in which one of three new values takes an id of the two that lose theirs, beside one that stays."""
+
+    def known(values: list[int], *, free: tuple[int, ...] = (), reborn: tuple[int, ...] = ()) -> KnownTable:
+        none = np.empty(0, dtype=np.int64)
+        vocabulary = TableVocabulary(np.array(values), 0, np.array(free, dtype=np.int64))
+        return KnownTable(vocabulary, TableUse(none, none, np.array(reborn, dtype=np.int64)), WaitingValues(none, none))
+
+    before = [known([11, 12, 13]), known([7])]
+    after = [known([11, 14, 15, 16], free=(3,), reborn=(2,)), known([7])]
+    said = "2 new ids, 1 ids that other values had; 2 values lost theirs, and 1 ids are free"
+    assert growth_text(before, after) == said
