@@ -135,7 +135,8 @@ def advise_nodes(
     title = f"{nodes} node{'s' * (nodes > 1)}"
     fitting, problem = [], f"no number of trainers that was planned leaves a node for servers on {nodes} nodes"
     for split in splits:
-        hosts = hosts_of(split.memory, split.server_nodes, split.outlook.trainers, per_node, node_bytes)
+        one = split.outlook
+        hosts = hosts_of(split.memory, split.server_nodes, one.trainers, per_node, node_bytes, one.smaller_planner)
         if (found := memory_problem(hosts)) is None:
             fitting.append(split)
         else:

@@ -41,11 +41,7 @@ class RankMemory:
             server = Need(frames_bytes=int(run.config.tables.memory_gb * 1e9))
         return cls(
             servers=servers,
-            oracle=Need(
-                planner_bytes=need.planner_bytes,
-                reading_bytes=run.sample_orders.oracle_bytes(),
-                smaller_planner=outlook.smaller_planner,
-            ),
+            oracle=Need(planner_bytes=need.planner_bytes, reading_bytes=run.sample_orders.oracle_bytes()),
             server=server,
             trainer=trainer_memory(run, outlook.trainers, need.groups),
             plans_bytes=int(under_way * traffic.plan_bytes),
@@ -74,7 +70,12 @@ def _pieces(need: Need) -> dict[str, int]:
 
 
 def hosts_of(
-    memory: RankMemory, server_nodes: int, trainers: int, trainers_per_node: int, node_bytes: int
+    memory: RankMemory,
+    server_nodes: int,
+    trainers: int,
+    trainers_per_node: int,
+    node_bytes: int,
+    smaller_planner: str = "",
 ) -> list[HostNeed]:
     """What the ranks of a run take on nodes that are alike: servers on some, a server each, trainers on the others.
 
@@ -84,8 +85,9 @@ def hosts_of(
         trainers: number T.
         trainers_per_node: most on one node.
         node_bytes: memory that each node has free; ranks may share half of it, as `/dev/shm` usually has it.
+        smaller_planner: as in `Need`.
     """
-    oracle = memory.oracle + Need(reading_bytes=memory.plans_bytes)
+    oracle = memory.oracle + Need(reading_bytes=memory.plans_bytes, smaller_planner=smaller_planner)
     trainer = memory.trainer + Need(reading_bytes=memory.rows_bytes + memory.plans_bytes)
     nodes = [[trainer] * min(trainers_per_node, trainers - first) for first in range(0, trainers, trainers_per_node)]
     nodes[0].append(oracle)

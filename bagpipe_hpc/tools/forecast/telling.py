@@ -73,11 +73,16 @@ def tell_all(report: Report, run: Run, outlooks: Sequence[Outlook], links: Seque
         "outlooks": [_figures(one, links) for one in outlooks],
         "recommended": [asdict(one) | {"gbit_per_s": link.gbit_per_s} for link in links for one in link.advice],
         "memory": [
-            asdict(memory) | {"trainers": trainers, "gbit_per_s": link.gbit_per_s}
+            asdict(memory, dict_factory=_numbers) | {"trainers": trainers, "gbit_per_s": link.gbit_per_s}
             for link in links
             for trainers, memory in link.memory.items()
         ],
     }
+
+
+def _numbers(attributes: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of the memory of ranks what is counted or has such parts; the rest is for messages."""
+    return {name: value for name, value in attributes if not isinstance(value, bool | str)}
 
 
 def tell_saved(report: Report, saved: Saved) -> None:
