@@ -76,6 +76,12 @@ def test_the_index_lists_every_page() -> None:
     assert pages == in_the_site, "give the page its place in nav of mkdocs.yml"
 
 
+def test_every_note_of_a_benchmark_is_listed() -> None:
+    index = ROOT / "benchmarks" / "README.md"
+    listed = set(LINK.findall(index.read_text(encoding="utf-8")))
+    assert {f"notes/{path.name}" for path in (index.parent / "notes").glob("*.md")} - listed == set()
+
+
 def test_the_readme_is_read_in_minutes() -> None:
     """What does not fit has its place in docs/."""
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
