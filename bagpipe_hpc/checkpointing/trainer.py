@@ -22,6 +22,7 @@ from bagpipe_hpc.storage.checkpoints.best import Best, outdo_best, write_best
 from bagpipe_hpc.storage.checkpoints.folder import CHECKPOINTS_FOLDER, remove_older_checkpoints
 from bagpipe_hpc.storage.checkpoints.manifest import Base, CheckpointManifest
 from bagpipe_hpc.storage.checkpoints.writer import CheckpointWriter, base_of
+from bagpipe_hpc.storage.policy_memory import remove_unwanted_memories
 from bagpipe_hpc.telemetry.record import Record
 
 DenseState = tuple[dict[str, Any], dict[str, Any]]
@@ -188,6 +189,7 @@ class TrainerCheckpoints:
         built_on = base_of(base) if base else None
         manifest = self._describe(step, segment, files, built_on, standing)
         remove_older_checkpoints(writer.commit(manifest), self._settings.kept)
+        remove_unwanted_memories(self._settings.output)
         return manifest
 
 

@@ -51,6 +51,7 @@ from bagpipe_hpc.step.slice_step import Loop, Session, SliceStep
 from bagpipe_hpc.storage.checkpoints.best import outdo_best, write_best
 from bagpipe_hpc.storage.checkpoints.folder import CHECKPOINTS_FOLDER, remove_older_checkpoints
 from bagpipe_hpc.storage.checkpoints.writer import CheckpointWriter
+from bagpipe_hpc.storage.policy_memory import remove_unwanted_memories
 from bagpipe_hpc.telemetry.record import Record
 from bagpipe_hpc.telemetry.step_stats import StepStats
 from bagpipe_hpc.telemetry.trainer_steps import TrainerSteps
@@ -328,5 +329,6 @@ class Reference:
         manifest = checkpoint_manifest(self._run, self._parts.arithmetic, 1, step, segment, infos, standing=standing)
         directory = writer.commit(manifest)
         remove_older_checkpoints(directory, self._run.config.train.keep_checkpoints)
+        remove_unwanted_memories(Path(self._run.config.train.output))
         seconds = time.perf_counter() - start
         record.checkpoint(manifest, directory, seconds, seconds)

@@ -15,15 +15,14 @@ from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.planning.policy import Policy, Sight, WatchedRows
 from bagpipe_hpc.planning.policy_choice import policy_class
 from bagpipe_hpc.run.run import Run
-from bagpipe_hpc.storage.policy_memory import load_memory, memory_path, save_memory
+from bagpipe_hpc.storage.policy_memory import SEEN_FOLDER, load_memory, memory_path, save_memory
 
 _CURE = "copy the whole output folder again, or resume from an earlier checkpoint"
 
 
 def watched_rows(run: Run) -> NDArray[np.int64]:
     """The rows that the policy watches, int64 `[n]`."""
-    watched = _watched(run)
-    return np.empty(0, dtype=np.int64) if watched is None else watched.rows
+    return _rows(_watched(run))
 
 
 def require_seen(run: Run) -> None:
@@ -64,18 +63,18 @@ class Watch:
     def __init__(self, run: Run, policy: Policy) -> None:
         self._run, self._policy = run, policy
         self._output = Path(run.config.train.output)
-        self.rows = watched_rows(run)
+        self._watched = _watched(run)
+        self.rows = _rows(self._watched)
         """The rows that it watches, int64 `[n]`."""
         if (kept := _kept(run)) is not None:
-            step, arrays = kept
-            self._restore(step, arrays)
-            save_memory(memory_path(self._output, step), arrays)  # where a run goes on from that of another folder
+            path, arrays = kept
+            self._restore(path, arrays)
+            save_memory(self._output / SEEN_FOLDER / path.name, arrays)  # where it goes on from that of another folder
 
-    def _restore(self, step: int, arrays: dict[str, NDArray[Any]]) -> None:
+    def _restore(self, path: Path, arrays: dict[str, NDArray[Any]]) -> None:
         try:
             self._policy.restore(arrays)
         except ValueError as error:
-            path = memory_path(_folder(self._run), step)
             raise CheckpointError(f"{path}: {error}; {_CURE}") from error
 
     def see(self, segment: Segment, weights: NDArray[np.float32]) -> None:
@@ -87,7 +86,8 @@ class Watch:
         batch = segment.first_batch + segment.batches
         sight = Sight(segment.epoch, batch, segment.last_step, weights, partial(self._look_ups, segment))
         kept = self._policy.see(sight)
-        save_memory(memory_path(self._output, segment.last_step), kept)
+        assert self._watched is not None, "it is shown what it watches"
+        save_memory(_path(self._output, self._watched, batch, segment.last_step), kept)
 
     def _look_ups(self, segment: Segment, batch: int) -> Bags:
         return next(self._run.batches(replace(segment, first_batch=batch, batches=1)))
@@ -100,14 +100,24 @@ def _watched(run: Run) -> WatchedRows | None:
     return policy_class(policy.name).watched(policy.settings, run.sample_orders.training)
 
 
+def _rows(watched: WatchedRows | None) -> NDArray[np.int64]:
+    return np.empty(0, dtype=np.int64) if watched is None else watched.rows
+
+
 def _folder(run: Run) -> Path:
     """The output folder of the checkpoint that the run goes on from."""
     assert run.start is not None, "it goes on from a checkpoint"
     return run.start.directory.parent.parent
 
 
-def _kept(run: Run) -> tuple[int, dict[str, NDArray[Any]]] | None:
-    """What the policy kept before the checkpoint that the run goes on from, in the same epoch; and after which step."""
+def _path(output: Path, watched: WatchedRows, batch: int, step: int) -> Path:
+    """Where that lies which the policy keeps when it is shown rows before a batch of an epoch, after a step."""
+    following = [later for later in watched.before if later > batch]
+    return memory_path(output, step, step + following[0] - batch if following else None)
+
+
+def _kept(run: Run) -> tuple[Path, dict[str, NDArray[Any]]] | None:
+    """What the policy kept before the checkpoint that the run goes on from, in the same epoch; and where it lies."""
     watched, next_one = _watched(run), next((one for one in run.schedule if one.is_training), None)
     if watched is None or run.start is None or next_one is None:
         return None
@@ -115,10 +125,10 @@ def _kept(run: Run) -> tuple[int, dict[str, NDArray[Any]]] | None:
     if not before:
         return None
     step = next_one.first_step - (next_one.first_batch - before[-1])
-    path = memory_path(_folder(run), step)
+    path = _path(_folder(run), watched, before[-1], step)
     if not path.exists():
         raise CheckpointError(
             f"{path}: is missing: what policy.name = {run.config.policy.name!r} keeps of the rows of step {step}; "
             f"{_CURE}"
         )
-    return step, load_memory(path)
+    return path, load_memory(path)

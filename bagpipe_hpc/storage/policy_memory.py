@@ -1,8 +1,12 @@
 """What a policy keeps of the rows that it was shown, in the output folder: a file for each time, by the step.
 
-HDF5 files `policy/step-NNNNNNNN.h5` with a dataset for each array.
+HDF5 files with a dataset for each array:
+
+    OUTPUT/policy/step-00000700-to-00000900.h5    wanted by checkpoints of these steps, the last one left out
+    OUTPUT/policy/step-00000900.h5                the last of an epoch: it stays, as other runs may replay it
 """
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,16 +16,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.storage.atomic_write import atomic_write
+from bagpipe_hpc.storage.checkpoints.folder import find_checkpoints, step_of
 from bagpipe_hpc.storage.hdf5_output import create_hdf5
 from bagpipe_hpc.storage.output_errors import writing
 from bagpipe_hpc.storage.plain_hdf5 import errors_name, open_plain, plain_dataset
 
 SEEN_FOLDER = "policy"
+_PASSING = re.compile(r"step-(\d{8,18})-to-(\d{8,18})\.h5", re.ASCII)
 
 
-def memory_path(output: Path, step: int) -> Path:
-    """Where that of a step lies in an output folder."""
-    return output / SEEN_FOLDER / f"step-{step:08d}.h5"
+def memory_path(output: Path, step: int, until: int | None = None) -> Path:
+    """Where that of a step lies in an output folder.
+
+    Args:
+        output: the folder.
+        step: steps done when the policy was shown the rows.
+        until: the step at which it is shown them again in the same epoch; None if it is not.
+    """
+    passing = "" if until is None else f"-to-{until:08d}"
+    return output / SEEN_FOLDER / f"step-{step:08d}{passing}.h5"
 
 
 def save_memory(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -47,3 +60,22 @@ def load_memory(path: Path) -> dict[str, NDArray[Any]]:
         with errors_name(path):
             names = [name for name in file if isinstance(file.get(name, getlink=True), h5py.HardLink)]
         return {name: np.asarray(plain_dataset(file, name)[()]) for name in names}
+
+
+def remove_unwanted_memories(output: Path) -> None:
+    """Remove what neither a complete checkpoint of the output folder needs, nor one that is still to come.
+
+    Called behind each new checkpoint, while no other is being written. A run that goes on does so from a complete one,
+    and those to come are of later steps. So what is wanted until the newest one's step at most is wanted by those alone
+    that are there.
+    """
+    folder = output / SEEN_FOLDER
+    if not folder.is_dir():
+        return
+    steps = [step_of(path) for path in find_checkpoints(output)]
+    for path in folder.iterdir():
+        if (name := _PASSING.fullmatch(path.name)) is None:
+            continue
+        first, until = int(name[1]), int(name[2])
+        if until <= max(steps, default=0) and not any(first <= step < until for step in steps):
+            path.unlink(missing_ok=True)

@@ -68,14 +68,18 @@ def test_rows_are_shown_and_what_is_kept_is_written(tmp_path: Path) -> None:
     assert (own.sight.epoch, own.sight.batch, own.sight.step) == (1, 3, 13)
     np.testing.assert_array_equal(own.sight.weights, weights)
     assert own.sight.look_ups(8).values.tolist() == [8]
-    np.testing.assert_array_equal(load_memory(memory_path(tmp_path, 13))["kept"], weights[:, 0])
+    np.testing.assert_array_equal(load_memory(memory_path(tmp_path, 13, 17))["kept"], weights[:, 0])
+    last = replace(SEGMENT, first_batch=3, batches=4, first_step=13)
+    watch.see(last, weights)
+    assert {*(tmp_path / "policy").iterdir()} == {memory_path(tmp_path, 13, 17), memory_path(tmp_path, 17)}
 
 
 @pytest.mark.parametrize(("batch", "step"), [(0, None), (2, None), (3, 13), (6, 13), (7, 17), (9, 17)])
 def test_a_run_that_goes_on_finds_the_last_of_its_epoch(tmp_path: Path, batch: int, step: int | None) -> None:
     """In the folder of the run that wrote the checkpoint; it is copied to its own."""
-    for number in (3, 7, 13, 17):
-        save_memory(_path(tmp_path / "earlier", number), {"kept": np.asarray([number])})
+    for number in (3, 13):
+        save_memory(_path(tmp_path / "earlier", number, number + 4), {"kept": np.asarray([number])})
+        save_memory(_path(tmp_path / "earlier", number + 4), {"kept": np.asarray([number + 4])})
     following = replace(SEGMENT, first_batch=batch, batches=1, first_step=10 + batch)
     evaluation = replace(following, kind=SegmentKind.EVALUATE, first_batch=0)
     (tmp_path / "own").mkdir()
@@ -85,17 +89,17 @@ def test_a_run_that_goes_on_finds_the_last_of_its_epoch(tmp_path: Path, batch: i
         assert not hasattr(own, "kept")
         return
     assert own.kept.tolist() == [step]
-    assert load_memory(memory_path(tmp_path / "own", step))["kept"].tolist() == [step]
-    _path(tmp_path / "earlier", step).unlink()
-    with pytest.raises(
-        CheckpointError, match=rf"step-000000{step}\.h5: is missing: what policy\.name = .*Watching' keeps"
-    ):
+    until = 17 if step == 13 else None
+    assert load_memory(memory_path(tmp_path / "own", step, until))["kept"].tolist() == [step]
+    missing = _path(tmp_path / "earlier", step, until)
+    missing.unlink()
+    with pytest.raises(CheckpointError, match=rf"{missing}: is missing: what policy\.name = .*Watching' keeps"):
         require_seen(run)
 
 
-def _path(output: Path, step: int) -> Path:
+def _path(output: Path, step: int, until: int | None = None) -> Path:
     output.mkdir(exist_ok=True)
-    return memory_path(output, step)
+    return memory_path(output, step, until)
 
 
 class Replaying(Watching):
