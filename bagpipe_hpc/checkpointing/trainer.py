@@ -19,7 +19,7 @@ from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.rows.updated import UpdatedRows
 from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.checkpoints.best import Best, outdo_best, write_best
-from bagpipe_hpc.storage.checkpoints.folder import CHECKPOINTS_FOLDER, remove_older_checkpoints
+from bagpipe_hpc.storage.checkpoints.folder import CHECKPOINTS_FOLDER, KeptCheckpoints
 from bagpipe_hpc.storage.checkpoints.manifest import Base, CheckpointManifest
 from bagpipe_hpc.storage.checkpoints.writer import CheckpointWriter, base_of
 from bagpipe_hpc.storage.policy_memory import remove_unwanted_memories
@@ -82,6 +82,7 @@ class TrainerCheckpoints:
         self._writing: _Writing | None = None
         self._announced = 0
         self._newest: Path | None = None
+        self._kept = KeptCheckpoints(settings.kept)
         self._best: Best | None = None
 
     def save(self, step: int, segment: Segment, dense: DenseState, standing: Standing | None) -> None:
@@ -188,7 +189,7 @@ class TrainerCheckpoints:
         files = [*(file for of_server in written for file in of_server), info]
         built_on = base_of(base) if base else None
         manifest = self._describe(step, segment, files, built_on, standing)
-        remove_older_checkpoints(writer.commit(manifest), self._settings.kept)
+        self._kept.remove_older(writer.commit(manifest))
         remove_unwanted_memories(self._settings.output)
         return manifest
 

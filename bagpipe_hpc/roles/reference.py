@@ -49,7 +49,7 @@ from bagpipe_hpc.step.ready_batch import BatchInputs, LookUps, added, split_posi
 from bagpipe_hpc.step.slice_reader import GroupReader, NumberReader, SliceReader, SliceSamples
 from bagpipe_hpc.step.slice_step import Loop, Session, SliceStep
 from bagpipe_hpc.storage.checkpoints.best import outdo_best, write_best
-from bagpipe_hpc.storage.checkpoints.folder import CHECKPOINTS_FOLDER, remove_older_checkpoints
+from bagpipe_hpc.storage.checkpoints.folder import CHECKPOINTS_FOLDER, KeptCheckpoints
 from bagpipe_hpc.storage.checkpoints.writer import CheckpointWriter
 from bagpipe_hpc.storage.policy_memory import remove_unwanted_memories
 from bagpipe_hpc.telemetry.record import Record
@@ -106,6 +106,7 @@ class Reference:
         self._judge = start_judge(run)
         self._hearing = Hearing(run, speaks=True)
         self._keep_best = config.train.keep_best
+        self._kept = KeptCheckpoints(config.train.keep_checkpoints)
         self._saved = run.steps_done if is_own_checkpoint(config, run.start) else None
         self._checkpoints = Path(config.train.output) / CHECKPOINTS_FOLDER
         self._policy = run.policy(self._slices)
@@ -328,7 +329,7 @@ class Reference:
         standing = self._judge.before(step)
         manifest = checkpoint_manifest(self._run, self._parts.arithmetic, 1, step, segment, infos, standing=standing)
         directory = writer.commit(manifest)
-        remove_older_checkpoints(directory, self._run.config.train.keep_checkpoints)
+        self._kept.remove_older(directory)
         remove_unwanted_memories(Path(self._run.config.train.output))
         seconds = time.perf_counter() - start
         record.checkpoint(manifest, directory, seconds, seconds)

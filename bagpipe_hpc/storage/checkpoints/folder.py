@@ -2,7 +2,8 @@
 
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 from bagpipe_hpc.errors import CheckpointError
@@ -61,27 +62,36 @@ def remove_partial_checkpoints(output: Path) -> None:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def remove_older_checkpoints(newest: Path, keep: int) -> None:
-    """Keep a new checkpoint and the complete ones before it, `keep` in all; 0 keeps every one.
+class KeptCheckpoints:
+    """Which checkpoints of a run stay; it removes the others behind each new one.
 
-    The best one stays (`best.py`), and those that a kept one builds on.
-
-    Raises:
-        CheckpointError: the file that names the best one is malformed.
+    Args:
+        keep: complete ones that are kept, the new one among them; 0 keeps all.
     """
-    if not keep:
-        return
-    found = find_checkpoints(newest.parent.parent)
-    upto = found[: found.index(newest) + 1]
-    best = read_best(newest.parent)
-    chosen = upto[-keep:] + [path for path in upto if best is not None and checkpoint_step(path) == best.step]
-    needed: set[Path] = set()
-    for kept in reversed(chosen):  # the newest of all before those that its chain has, so that this is read once
-        for directory in _with_bases(kept):
-            if directory in needed:
-                break
-            needed.add(directory)
-    remove_checkpoints([directory for directory in upto if directory not in needed])
+
+    def __init__(self, keep: int) -> None:
+        self._keep = keep
+        self._base_of = cache(_base_of)  # so each manifest is read once, however long a chain of increments becomes
+
+    def remove_older(self, newest: Path) -> None:
+        """Remove those before a new one that are neither kept, nor the best one (`best.py`), nor what these build on.
+
+        Raises:
+            CheckpointError: the file that names the best one is malformed.
+        """
+        if not self._keep:
+            return
+        found = find_checkpoints(newest.parent.parent)
+        upto = found[: found.index(newest) + 1]
+        best = read_best(newest.parent)
+        best_one = [path for path in upto if best is not None and checkpoint_step(path) == best.step]
+        needed: set[Path] = set()
+        for kept in reversed(best_one + upto[-self._keep :]):
+            for directory in _with_bases(kept, self._base_of):
+                if directory in needed:
+                    break
+                needed.add(directory)
+        remove_checkpoints([directory for directory in upto if directory not in needed])
 
 
 def remove_checkpoints(directories: Sequence[Path]) -> None:
@@ -98,19 +108,28 @@ def remove_increments_of(base: Path) -> None:
     """Remove the complete checkpoints that build on one which is about to be replaced."""
     found = find_checkpoints(base.parent.parent)
     later = found[found.index(base) + 1 :] if base in found else []
-    remove_checkpoints([directory for directory in later if base in _with_bases(directory)])
+    base_of = cache(_base_of)
+    remove_checkpoints([directory for directory in later if base in _with_bases(directory, base_of)])
 
 
-def _with_bases(directory: Path) -> Iterator[Path]:
-    """A checkpoint and those that it builds on, as far as they are there; reads a manifest for each next one."""
+def _base_of(directory: Path) -> Path | None:
+    """What a checkpoint builds on, by its manifest; None where it holds all rows.
+
+    Raises:
+        CheckpointError: the manifest is absent or malformed.
+    """
+    base = load_checkpoint_manifest(directory / MANIFEST_FILE).base
+    return None if base is None else directory.with_name(checkpoint_name(base.step))
+
+
+def _with_bases(directory: Path, base_of: Callable[[Path], Path | None]) -> Iterator[Path]:
+    """A checkpoint and those that it builds on, as far as they are there."""
     found: set[Path] = set()
-    below = directory
+    below: Path | None = directory
     try:
-        while below not in found:  # it is where one was put under the name of another
+        while below is not None and below not in found:  # it is where one was put under the name of another
             found.add(below)
             yield below
-            if (base := load_checkpoint_manifest(below / MANIFEST_FILE).base) is None:
-                break
-            below = directory.with_name(checkpoint_name(base.step))
+            below = base_of(below)
     except CheckpointError:
         pass  # whoever wants to read it is told

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bagpipe_hpc.errors import CheckpointError
-from bagpipe_hpc.storage.checkpoints.folder import remove_older_checkpoints
+from bagpipe_hpc.storage.checkpoints.folder import KeptCheckpoints
 from bagpipe_hpc.storage.policy_memory import (
     SEEN_FOLDER,
     load_memory,
@@ -73,7 +73,7 @@ def test_it_goes_with_the_last_checkpoint_that_needs_it(tmp_path: Path) -> None:
     save_memory(needed, {"first": np.arange(3.0)})
     for step, is_there in ((8, True), (12, True), (16, False)):
         newest = write_checkpoint(tmp_path, sample_records((5, 3), 3), (5, 3), step=step)
-        remove_older_checkpoints(newest, keep=2)
+        KeptCheckpoints(2).remove_older(newest)
         remove_unwanted_memories(tmp_path)
         assert needed.exists() == is_there
 

@@ -9,7 +9,7 @@ import pytest
 from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.storage.checkpoints.best import BEST_NAME, Best, forget_best_after, outdo_best, read_best, write_best
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
-from bagpipe_hpc.storage.checkpoints.folder import CHECKPOINTS_FOLDER, find_checkpoints, remove_older_checkpoints
+from bagpipe_hpc.storage.checkpoints.folder import CHECKPOINTS_FOLDER, KeptCheckpoints, find_checkpoints
 from tests.unit.checkpoint_samples import sample_records, write_checkpoint
 
 BEST = Best(step=20, measure="auc", value=0.75, samples=100)
@@ -49,11 +49,11 @@ def test_the_best_checkpoint_stays_with_what_it_builds_on(tmp_path: Path) -> Non
     best = write(tmp_path, 20, base)
     later = [write(tmp_path, step) for step in (30, 40)]
     write_best(tmp_path / CHECKPOINTS_FOLDER, BEST)
-    remove_older_checkpoints(later[-1], keep=1)
+    KeptCheckpoints(1).remove_older(later[-1])
     assert find_checkpoints(tmp_path) == [base, best, later[-1]]
     load_checkpoint(best).verify()
     write_best(tmp_path / CHECKPOINTS_FOLDER, Best(40, "auc", 0.76, 100))
-    remove_older_checkpoints(write(tmp_path, 50), keep=1)
+    KeptCheckpoints(1).remove_older(write(tmp_path, 50))
     assert [path.name for path in find_checkpoints(tmp_path)] == ["step-00000040", "step-00000050"]
 
 

@@ -20,8 +20,8 @@ from bagpipe_hpc.storage.checkpoints import row_file
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.checkpoints.finite_files import require_finite
 from bagpipe_hpc.storage.checkpoints.folder import (
+    KeptCheckpoints,
     find_checkpoints,
-    remove_older_checkpoints,
     remove_partial_checkpoints,
 )
 from bagpipe_hpc.storage.checkpoints.writer import CheckpointWriter
@@ -342,11 +342,11 @@ def test_older_checkpoints_are_removed_beyond_those_that_are_kept(tmp_path: Path
     rows = sample_records((5, 3), 3)
     written = {step: write_checkpoint(tmp_path, rows, (5, 3), step=step) for step in (100, 200, 300, 400)}
     (tmp_path / "checkpoints" / "notes").mkdir()
-    remove_older_checkpoints(written[300], keep=0)
+    KeptCheckpoints(0).remove_older(written[300])
     assert find_checkpoints(tmp_path) == list(written.values())
-    remove_older_checkpoints(written[300], keep=2)
+    KeptCheckpoints(2).remove_older(written[300])
     assert find_checkpoints(tmp_path) == [written[200], written[300], written[400]]
-    remove_older_checkpoints(written[300], keep=1)
+    KeptCheckpoints(1).remove_older(written[300])
     assert find_checkpoints(tmp_path) == [written[300], written[400]]
     assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"step-00000300", "step-00000400", "notes"}
 

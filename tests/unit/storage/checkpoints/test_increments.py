@@ -19,10 +19,10 @@ from bagpipe_hpc.rows.runs import runs_of
 from bagpipe_hpc.storage.checkpoints import folder, row_file, row_numbers
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.checkpoints.folder import (
+    KeptCheckpoints,
     find_checkpoints,
     remove_checkpoints,
     remove_increments_of,
-    remove_older_checkpoints,
 )
 from bagpipe_hpc.storage.checkpoints.manifest import CheckpointManifest, load_checkpoint_manifest
 from tests.drawing import share_of
@@ -169,15 +169,16 @@ def test_row_numbers_must_be_as_many_as_records(tmp_path: Path) -> None:
 def test_what_a_kept_checkpoint_builds_on_is_kept(tmp_path: Path) -> None:
     chain = write_chain(tmp_path, 3)
     again = write_checkpoint(tmp_path, sample_records(TABLES, 5), TABLES, step=40)
-    remove_older_checkpoints(again, keep=2)
+    KeptCheckpoints(2).remove_older(again)
     assert find_checkpoints(tmp_path) == [*chain, again]
-    remove_older_checkpoints(again, keep=1)
+    KeptCheckpoints(1).remove_older(again)
     assert find_checkpoints(tmp_path) == [again]
 
 
-def test_a_chain_is_read_once_however_many_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is looked at after each new checkpoint, beside training."""
+def test_a_chain_is_read_once_in_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many checkpoints are kept: it is looked at after each new one, beside training."""
     chain = write_chain(tmp_path, 8)
+    kept = KeptCheckpoints(5)
     read: list[Path] = []
 
     def load(path: Path) -> CheckpointManifest:
@@ -186,7 +187,8 @@ def test_a_chain_is_read_once_however_many_are_kept(tmp_path: Path, monkeypatch:
 
     with monkeypatch.context() as patch:
         patch.setattr(folder, "load_checkpoint_manifest", load)
-        remove_older_checkpoints(chain[-1], keep=5)
+        for newest in chain[5:]:
+            kept.remove_older(newest)
     assert sorted(read) == chain
     assert find_checkpoints(tmp_path) == chain
 
@@ -196,7 +198,7 @@ class KilledError(Exception):
 
 
 REMOVALS: dict[str, Callable[[list[Path]], None]] = {
-    "but the newest": lambda found: remove_older_checkpoints(found[-1], keep=1),
+    "but the newest": lambda found: KeptCheckpoints(1).remove_older(found[-1]),
     "what builds on the first": lambda found: remove_increments_of(found[0]),
     "all": remove_checkpoints,
 }
@@ -234,7 +236,7 @@ def test_an_increment_under_the_name_of_its_base_ends_nobody(tmp_path: Path) -> 
     base, increment, newest = write_chain(tmp_path, 3)
     shutil.rmtree(base)
     shutil.copytree(increment, base)
-    remove_older_checkpoints(newest, 1)
+    KeptCheckpoints(1).remove_older(newest)
     assert newest in find_checkpoints(tmp_path)
 
 
