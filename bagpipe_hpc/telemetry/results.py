@@ -27,12 +27,12 @@ def quality(evaluation: dict[str, Any], split: str = "test") -> str:
 
 def strict_json(value: Any, indent: int | None = None) -> str:
     """JSON in which an undefined number (an AUC without positives, a diverged loss) is null: it has no NaN."""
+    return json.dumps(_defined(value), indent=indent, allow_nan=False)
 
-    def defined(item: Any) -> Any:
-        if isinstance(item, dict):
-            return {key: defined(entry) for key, entry in item.items()}
-        if isinstance(item, list):
-            return [defined(entry) for entry in item]
-        return None if isinstance(item, float) and not math.isfinite(item) else item
 
-    return json.dumps(defined(value), indent=indent, allow_nan=False)
+def _defined(item: Any) -> Any:
+    if isinstance(item, dict):
+        return {key: _defined(entry) for key, entry in item.items()}
+    if isinstance(item, list):
+        return [_defined(entry) for entry in item]
+    return None if isinstance(item, float) and not math.isfinite(item) else item
