@@ -8,6 +8,7 @@ HDF5 files with a dataset for each array:
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -78,4 +79,5 @@ def remove_unwanted_memories(output: Path) -> None:
             continue
         first, until = int(name[1]), int(name[2])
         if until <= max(steps, default=0) and not any(first <= step < until for step in steps):
-            path.unlink(missing_ok=True)
+            with suppress(OSError):  # what cannot be removed ends no run
+                path.unlink()
