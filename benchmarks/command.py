@@ -127,6 +127,11 @@ BENCHMARKS = {
         repeats=False,
         has_look=False,
     ),
+    "growth": Benchmark(
+        "growth",
+        "how a step grows with trainers where links decide, beside what one trainer's step predicts",
+        arguments.add_growth,
+    ),
     "simulate": Benchmark(
         "simulate", "what `bagpipe simulate` predicts, beside measured steps", arguments.add_simulate
     ),

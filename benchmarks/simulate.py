@@ -20,13 +20,14 @@ from bagpipe_hpc.simulation.cluster import Cluster
 from bagpipe_hpc.simulation.prediction import Prediction, predict
 from bagpipe_hpc.tools.report import Report, median
 from bagpipe_hpc.tools.simulate import plan_trace, shards_trace, step_orders, trace_policy
-from benchmarks.jobs.links import LINKS, Link, say_left_out, usable_links
+from benchmarks.jobs.links import LINKS, SLOW_LINKS, Link, say_left_out, usable_links
 from benchmarks.jobs.workload import WORKLOADS
 from benchmarks.step import benchmark as step
 from benchmarks.step.training_job import steady_steps
 
-_MPI_EXTRA_LATENCY_US = {"native": 0.0, "10gbit": 10.0, "1gbit": 70.0}
-"""What MPI's latency exceeds the link's setting by (docs/emulated-hosts.md)."""
+_MPI_EXTRA_LATENCY_US = {"native": 0.0, "1gbit": 70.0}
+_FURTHER_EXTRA_LATENCY_US = 10.0
+"""What MPI's latency exceeds the link's setting by (docs/emulated-hosts.md), by link and of all others."""
 
 Cell = dict[str, Any]
 
@@ -89,7 +90,7 @@ def compare(line: dict[str, Any]) -> list[Cell]:
         source = calibrating(group)
         # What is left of its step without waiting for rows, and without sums as long as the model has them: the rest of
         # the time in sums is waiting for a trainer that had less of its core.
-        sums_s = _predict(source, source["compute_ms"], line).wait_reductions_s
+        sums_s = predict_job(source, source["compute_ms"], line).wait_reductions_s
         busy_ms = source["step_ms"] * (1 - source["rows_share"]) - sums_s * 1e3
         compared += [
             {
@@ -123,12 +124,12 @@ def cluster_of(link: Link, trainers: int, compute_s_per_sample: float, *, spread
         trainers_per_host=1 if spread else trainers,
         server_hosts=1 if link.is_emulated else 0,
         bytes_per_s=link.bytes_per_s,
-        latency_s=(link.latency_us + _MPI_EXTRA_LATENCY_US[link.name]) * 1e-6,
+        latency_s=(link.latency_us + _MPI_EXTRA_LATENCY_US.get(link.name, _FURTHER_EXTRA_LATENCY_US)) * 1e-6,
     )
 
 
 def _predicted(job: Cell, busy_ms: float, line: dict[str, Any]) -> dict[str, Any]:
-    prediction = _predict(job, busy_ms, line)
+    prediction = predict_job(job, busy_ms, line)
     step_ms = prediction.step_s * 1e3
     return {
         "predicted_ms": round(step_ms, 3),
@@ -138,7 +139,7 @@ def _predicted(job: Cell, busy_ms: float, line: dict[str, Any]) -> dict[str, Any
     }
 
 
-def _predict(job: Cell, busy_ms: float, line: dict[str, Any]) -> Prediction:
+def predict_job(job: Cell, busy_ms: float, line: dict[str, Any]) -> Prediction:
     """Predict a job whose trainers are busy for so long in a step."""
     workload = WORKLOADS[job["workload"]]
     most_steps = max(
@@ -160,7 +161,7 @@ def _predict(job: Cell, busy_ms: float, line: dict[str, Any]) -> Prediction:
     policy = trace_policy(trace, config, job["trainers"])
     planned = plan_trace(trace, policy, window, line["measured_steps"] // 2)
     cluster = cluster_of(
-        LINKS[job["link"]],
+        (LINKS | SLOW_LINKS)[job["link"]],
         job["trainers"],
         busy_ms * 1e-3 * job["trainers"] / batch_size,
         spread=job["spread"],

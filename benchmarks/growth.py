@@ -1,0 +1,116 @@
+"""`python -m benchmarks growth`: how a step grows with trainers where links decide, measured and predicted.
+
+Each trainer has a host, and a slice of the same number of samples whatever their number is, so that all compute for as
+long as one alone. From that one's step and the two numbers of the link the others are predicted. Nothing of theirs is
+fitted, in contrast to `simulate`, where each number of trainers has a time of a sample of its own. By default links are
+so slow that cores wait for them, though all ranks share a few: what is checked is how sums grow, not how ranks compute.
+"""
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from bagpipe_hpc.tools.report import Report, median
+from benchmarks.jobs.links import LINKS, SLOW_LINKS, usable_links
+from benchmarks.jobs.own_settings import require_free
+from benchmarks.jobs.workload import WORKLOADS
+from benchmarks.simulate import predict_job
+from benchmarks.step.benchmark import FOLDER, SERVERS, job_figures
+from benchmarks.step.training_job import Job, check_overrides, run_job, steady_steps
+
+WORKLOAD = WORKLOADS["quickstart"]
+"""Its gradients of dense weights, 1.9 MB, take much longer over a slow link than a small slice takes to compute."""
+HEADINGS = (
+    *("T", "measured ms", "predicted ms", "error", "waiting for sums ms", "predicted ms"),
+    *("for rows ms", "predicted ms", "others' load %"),
+)
+_MEDIANS = ("step_ms", "reductions_share", "rows_share")
+
+
+def run(arguments: argparse.Namespace) -> Report:
+    """Measure and predict; see `command` for the arguments.
+
+    Raises:
+        ConfigError: a setting is wrong, or the benchmark's own.
+        RanksFailedError: a job ended with an error.
+    """
+    require_free(arguments.set, ["train.batch_size", "train.threads"])
+    check_overrides(arguments.set)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    report = Report("growth")
+    report.figures |= {"runs": arguments.runs, "slice": arguments.slice, "set": arguments.set, "jobs": []}
+    trainers = sorted({1, *arguments.trainers})
+    for link in usable_links([(LINKS | SLOW_LINKS)[arguments.link]], report):
+        jobs = [Job(WORKLOAD, link, count, arguments.lookahead, spread=True) for count in trainers]
+        lines: dict[int, list[dict[str, Any]]] = {count: [] for count in trainers}
+        for number in range(arguments.runs):
+            for job in jobs if number % 2 == 0 else reversed(jobs):
+                lines[job.trainers].append(_measure(job, arguments))
+        cells = compare(lines)
+        report.figures["jobs"] += cells
+        title = f"{WORKLOAD.name}, {link.name}, {arguments.slice} samples a trainer, a host each"
+        report.table(title, HEADINGS, [_row(cell) for cell in cells])
+    return report
+
+
+def _measure(job: Job, arguments: argparse.Namespace) -> dict[str, Any]:
+    """One run, as a line of benchmark `step`."""
+    batch_size = job.trainers * arguments.slice
+    overrides = [f"train.batch_size={batch_size}", "train.threads=1", *arguments.set]
+    steps = arguments.steps or (20 if arguments.quick else 100)
+    shards = job.workload.shards(FOLDER, steady_steps(job.lookahead, steps).total, batch_size)
+    result = run_job(job, shards, SERVERS, steps, overrides, FOLDER)
+    figures = job_figures(job, [result], job.workload.config(overrides))
+    return {"jobs": [figures], "measured_steps": steps, "set": overrides}
+
+
+def compare(lines: dict[int, Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Measured and predicted steps by the number of trainers; the first is one, whose step predicts the others.
+
+    Args:
+        lines: of benchmark `step`, with one job each, for each run of so many trainers.
+    """
+    jobs = {count: _median_job([line["jobs"][0] for line in runs]) for count, runs in lines.items()}
+    alone = jobs[1]
+    compute_ms = alone["step_ms"] * (1 - alone["rows_share"])
+    cells = []
+    for count, job in jobs.items():
+        own = [line["jobs"][0] for line in lines[count]]
+        prediction = predict_job(job, compute_ms, lines[count][0])
+        predicted_ms = prediction.step_s * 1e3
+        cells.append(
+            {
+                "trainers": count,
+                "measured_ms": round(job["step_ms"], 3),
+                "measured_ms_of_runs": [one["step_ms"] for one in own],
+                "predicted_ms": round(predicted_ms, 3),
+                "error": round(predicted_ms / job["step_ms"] - 1, 4),
+                "measured_sums_ms": round(job["step_ms"] * job["reductions_share"], 3),
+                "predicted_sums_ms": round(prediction.wait_reductions_s * 1e3, 3),
+                "measured_rows_ms": round(job["step_ms"] * job["rows_share"], 3),
+                "predicted_rows_ms": round(prediction.wait_rows_s * 1e3, 3),
+                "others_share": max(
+                    share for line in lines[count] for share in line["jobs"][0]["others_share_of_runs"]
+                ),
+            }
+        )
+    return cells
+
+
+def _median_job(jobs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """A job of several runs, with the medians of what is compared."""
+    return jobs[0] | {name: median([job[name] for job in jobs]) for name in _MEDIANS}
+
+
+def _row(cell: dict[str, Any]) -> list[str]:
+    return [
+        str(cell["trainers"]),
+        f"{cell['measured_ms']:.2f}",
+        f"{cell['predicted_ms']:.2f}",
+        f"{cell['error']:+.1%}",
+        f"{cell['measured_sums_ms']:.2f}",
+        f"{cell['predicted_sums_ms']:.2f}",
+        f"{cell['measured_rows_ms']:.2f}",
+        f"{cell['predicted_rows_ms']:.2f}",
+        f"{100 * cell['others_share']:.0f}",
+    ]
