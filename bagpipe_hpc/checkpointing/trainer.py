@@ -131,8 +131,12 @@ class TrainerCheckpoints:
 
     def outdo_best(self, best: Best, *, is_saved: bool) -> None:
         """See that no earlier checkpoint is named the best any more; arguments and errors as for `best.outdo_best`."""
-        if self._record and outdo_best(self._settings.output / CHECKPOINTS_FOLDER, best, is_saved=is_saved):
+        if not self._record:
+            return
+        if outdo_best(self._settings.output / CHECKPOINTS_FOLDER, best, is_saved=is_saved):
             self.mark_best(best)
+        else:
+            self._best = None  # nor is one that is still being written
 
     def _name_best(self) -> None:
         """Name the best checkpoint, if it is not named yet, and complete."""

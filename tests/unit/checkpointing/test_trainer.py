@@ -199,6 +199,23 @@ def test_a_better_one_that_is_not_saved_leaves_none_the_best(monkeypatch: pytest
     assert read_best(folder) is None
 
 
+def test_one_that_is_outdone_while_it_is_written_is_not_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Training goes on meanwhile, and an evaluation may come that is better and has no checkpoint."""
+    job, folder = Job(monkeypatch, tmp_path), tmp_path / CHECKPOINTS_FOLDER
+    job.save(1, [])
+    job.checkpoints.finish()
+    write_best(folder, Best(1, "auc", 0.5, 9))
+    job = Job(monkeypatch, tmp_path)
+    job.may_end.clear()
+    job.save(2, [])
+    job.checkpoints.outdo_best(Best(2, "auc", 0.6, 9), is_saved=True)
+    job.checkpoints.outdo_best(Best(3, "auc", 0.7, 9), is_saved=False)
+    job.may_end.set()
+    job.checkpoints.finish()
+    assert job.is_told(2)
+    assert read_best(folder) is None
+
+
 def test_as_many_are_kept_as_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     job = Job(monkeypatch, tmp_path, kept=2)
     for step in (1, 2, 3):
