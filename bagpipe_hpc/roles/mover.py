@@ -169,6 +169,8 @@ class Mover:
 
     def _missing(self) -> str:
         """What keeps the next batch."""
+        if self._fetched:
+            return "the other trainers to send copies or gradients of rows that the next batch waits for"
         if not self._fetches and not self._incoming:
             return "the next plan of the oracle"
         retired = self._write_backs.newest

@@ -2,6 +2,7 @@
 
 import threading
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from bagpipe_hpc.errors import WaitTimeoutError
 from bagpipe_hpc.kernels.device import Cpu
 from bagpipe_hpc.mpi.rows.transfer import PendingRows
 from bagpipe_hpc.plan.batch_plan import GroupPlan, ReceivedPlan, SharedPlan, TrainerPlan
@@ -291,3 +293,15 @@ def test_batches_and_rows_that_leave_wait_for_other_trainers() -> None:
     mover.join()
     assert "put" in device.work["mover"]
     assert rows.restarted.is_set()
+
+
+def test_who_waits_for_other_trainers_says_so() -> None:
+    """And not that the oracle is late: its plan is here, and so are the rows of the servers."""
+    settings, *parts = mover_parts(RecordingDevice(), [4, 1], None)
+    rows, settings = Late(), replace(settings, timeout_s=0.3)
+    mover = Mover(settings, *parts, Trace(enabled=False), rows, NothingToSum(), MoverPace(has_core=True))  # type: ignore[arg-type]
+    parts[0]._plans.pop()  # the closing one is still being made
+    mover.start()
+    with pytest.raises(WaitTimeoutError, match="the other trainers to send copies or gradients of rows"):
+        mover.next_batch()
+    assert rows.expected == [0]
