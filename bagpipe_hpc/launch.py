@@ -185,9 +185,8 @@ def run_role(purpose: Purpose, loop: "Loop | None" = None) -> None:
     except RefusalError:
         raise
     except KeyboardInterrupt:
-        abort_job(
-            f"bagpipe: {name}: interrupted; train.resume=auto goes on from the newest checkpoint", EXIT_INTERRUPTED
-        )
+        how = "; train.resume=auto goes on from the newest checkpoint" if purpose.can_go_on else ""
+        abort_job(f"bagpipe: {name}: interrupted{how}", EXIT_INTERRUPTED)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the other ranks would wait for this one for ever
         message = f"bagpipe: {name} failed: {error if isinstance(error, BagpipeError) else repr(error)}\n"
         if not isinstance(error, BagpipeError):

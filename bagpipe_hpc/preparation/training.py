@@ -35,6 +35,7 @@ class Training:
         comes_again: whether this is a later start of a Slurm job.
     """
 
+    can_go_on = True
     conclude: Callable[[], None] | None = None
 
     def __init__(self, config: Config, voice: Voice = Voice.USUAL, *, comes_again: bool = False) -> None:

@@ -22,12 +22,14 @@ class Purpose(Protocol):
         config: the settings; a run of several ranks settles in them where trainers compute, before it is laid out.
         folder: where ranks put their logs and what they have used; None: nowhere.
         voice: how much of the log goes to stderr.
+        can_go_on: whether a run that was cut short leaves checkpoints from which another one goes on.
         conclude: what is left to do when all ranks are done, as long as it may take; None: nothing.
     """
 
     config: Config
     folder: Path | None
     voice: Voice
+    can_go_on: bool
     conclude: Callable[[], None] | None
 
     def check(self) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -29,9 +30,10 @@ from bagpipe_hpc.rows.optimizers.contract import RowOptimizer
 from bagpipe_hpc.run.dense_start import load_dense
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step.compute_setup import arithmetic_of, model_kernels, row_threads, use_deterministic_algorithms
-from bagpipe_hpc.step.divergence import CURE, DivergenceWatch, note_kinds
+from bagpipe_hpc.step.divergence import DivergenceWatch, note_kinds
 from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic
 
+_CURE = "smaller optimizer.rows_lr and optimizer.dense_lr"
 _OVERFLOW_CURE = ", or with train.row_sums=bfloat16: what is too large for float16 becomes infinite on its way"
 
 
@@ -118,8 +120,7 @@ class ComputeParts:
             finite_kernel(config.kernels.backend, device, threads),
             None if is_cpu else finite_notes(config.kernels.backend, device, note_kinds(len(caches))),
             row_names=row_names,
-            newest_checkpoint=run.newest_checkpoint,
-            cure=CURE + (_OVERFLOW_CURE if config.train.row_sums == "float16" else ""),
+            advice=partial(divergence_advice, run),
         )
         row_optimizer = build_row_optimizer(config.optimizer, config.rows_rate)
         dense_rate = DenseRate(optimizer, config.optimizer.dense_lr, config.dense_rate)
@@ -213,3 +214,19 @@ class ComputeParts:
         if hasattr(self.row_optimizer.settings, "lr"):
             rates["rows_lr"] = self.row_optimizer.rate(step)
         return rates
+
+
+def divergence_advice(run: Run) -> str:
+    """What to do where numbers of a run are not finite: those of its checkpoints, whose newest one is named, all are.
+
+    What a run scores is such a checkpoint, so that the reason is in the rows, or in how it computes.
+    """
+    if not run.trains:
+        return (
+            "All weights are finite: look for numbers in the rows that those of the training did not have, or score "
+            "with model.precision=float32"
+        )
+    newest = run.newest_checkpoint()
+    last_good = f"The last good checkpoint is {newest}" if newest else "There is no checkpoint yet"
+    overflow = _OVERFLOW_CURE if run.config.train.row_sums == "float16" else ""
+    return f"{last_good}; start anew with {_CURE}{overflow}"

@@ -10,7 +10,6 @@ and before a checkpoint.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -24,7 +23,6 @@ from bagpipe_hpc.kernels.finite import FiniteKernel
 from bagpipe_hpc.kernels.finite_notes import FiniteNotes
 from bagpipe_hpc.step.ready_batch import LookUps
 
-CURE = "smaller optimizer.rows_lr and optimizer.dense_lr"
 _LOSS, _FIRST_GROUP = range(2)
 
 
@@ -43,8 +41,7 @@ class DivergenceWatch:
         kernel: looks for what is not finite, on the rows' device.
         notes: of `note_kinds`, which `require_finite` alone raises; None to raise at once, which waits for the device.
         row_names: say for each group how users know one of its rows.
-        newest_checkpoint: where the newest complete one is, if there is any; all of them hold finite numbers.
-        cure: what to start anew with.
+        advice: says at the end of an error what to do, in sentences without the last full stop.
     """
 
     def __init__(
@@ -56,17 +53,15 @@ class DivergenceWatch:
         notes: FiniteNotes | None,
         *,
         row_names: Sequence[Callable[[int], str]],
-        newest_checkpoint: Callable[[], Path | None],
-        cure: str = CURE,
+        advice: Callable[[], str],
     ) -> None:
         self._row_names = row_names
-        self._newest_checkpoint = newest_checkpoint
+        self._advice = advice
         self._caches = caches
         self._optimizer = optimizer
         self._kernel = kernel
         self._notes = notes
         self._of_dense = _FIRST_GROUP + len(caches)
-        self._cure = cure
         self._names, self._weights = zip(*model.named_parameters(), strict=True)
 
     def see_loss(self, step: int, loss: Tensor, gradients: Mapping[int, Tensor], look_ups: Sequence[LookUps]) -> None:
@@ -164,7 +159,7 @@ class DivergenceWatch:
             DivergenceError: one is not finite, so that AUC and log loss would have no meaning.
         """
         if wrong := int(np.count_nonzero(~np.isfinite(logits))):
-            raise self._error(step, f"{wrong} of {logits.size} predictions of the test rows are not finite")
+            raise self._error(step, f"{wrong} of {logits.size} predictions are not finite")
 
     def _describe_note(self, kind: int, which: int) -> str:
         """What a note says; rows are noted as the cache numbers them."""
@@ -181,8 +176,4 @@ class DivergenceWatch:
         return f"layer {self._names[which - len(self._names)]} is not finite after its update"
 
     def _error(self, step: int, what: str) -> DivergenceError:
-        newest = self._newest_checkpoint()
-        last_good = f"The last good checkpoint is {newest}" if newest else "There is no checkpoint yet"
-        return DivergenceError(
-            f"the model has diverged in step {step}: {what}. {last_good}; start anew with {self._cure}"
-        )
+        return DivergenceError(f"the model has diverged in step {step}: {what}. {self._advice()}")

@@ -85,6 +85,7 @@ class Scoring(ABC):
         self.split = split
         self.folder = logs
         self.voice = Voice.USUAL
+        self.can_go_on = False
         self.conclude: Callable[[], None] | None = None
 
     def check(self) -> None:

@@ -1,5 +1,6 @@
 """The first number that is not finite ends a run by name: at once, or, where that is deferred, when it is asked for."""
 
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from bagpipe_hpc.rows.optimizers.contract import StateColumns
 from bagpipe_hpc.rows.partition import Tables
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.step.compute import divergence_advice
 from bagpipe_hpc.step.divergence import DivergenceWatch, note_kinds
 from bagpipe_hpc.step.ready_batch import LookUps
 from bagpipe_hpc.step.slice_bags import DeviceBags
@@ -33,11 +35,11 @@ deferring = pytest.mark.parametrize("defers", [False, True], ids=["at once", "de
 class Watched:
     """A model, its optimizer and a cache in whose slots 0 to 9 lie the rows 12 to 3, watched."""
 
-    def __init__(self, output: Path, *, defers: bool = False, dense: str = "SGD") -> None:
+    def __init__(self, output: Path, *, defers: bool = False, dense: str = "SGD", trains: bool = True) -> None:
         tables = tuple(SimpleNamespace(name=f"C{number}") for number in range(1, 4))
-        config: Any = SimpleNamespace(train=SimpleNamespace(output=str(output)))
+        config: Any = SimpleNamespace(train=SimpleNamespace(output=str(output), row_sums="float32"))
         manifest: Any = SimpleNamespace(tables=tables, table_rows=TABLES)
-        run = Run(config, manifest, ())
+        run = Run(config, manifest, (), trains=trains)
         tables = Tables(TABLES, tuple(table.name for table in manifest.tables))
         (group,) = table_groups(tables, [WIDTH] * len(TABLES))
         record = RowRecord(WIDTH, (StateColumns("sum", per_weight=False),), False)
@@ -56,7 +58,7 @@ class Watched:
             kernel,
             notes,
             row_names=[group.row_name],
-            newest_checkpoint=run.newest_checkpoint,
+            advice=partial(divergence_advice, run),
         )
 
     def step(self, step: int, loss: float = 0.5, look_ups: float = 1.0, dense: float = 1.0) -> None:
@@ -174,7 +176,7 @@ class TwoWidths:
             finite_kernel("auto", CPU),
             finite_notes("auto", CPU, note_kinds(2)) if defers else None,
             row_names=[group.row_name for group in groups],
-            newest_checkpoint=lambda: None,
+            advice=str,
         )
         self.slots = torch.arange(3, dtype=torch.int32)
 
@@ -225,8 +227,18 @@ def test_the_dense_optimizers_state_is_looked_at_before_it_is_saved(tmp_path: Pa
 def test_finite_predictions_alone_are_evaluated(tmp_path: Path) -> None:
     watch = Watched(tmp_path).watch
     watch.require_finite_predictions(8, np.asarray([0.5, -90.0], np.float32))
-    with pytest.raises(DivergenceError, match="step 8: 2 of 3 predictions of the test rows are not finite"):
+    with pytest.raises(DivergenceError, match="step 8: 2 of 3 predictions are not finite"):
         watch.require_finite_predictions(8, np.asarray([np.nan, 0.5, np.inf], np.float32))
+
+
+def test_who_scores_a_checkpoint_is_not_sent_to_another(tmp_path: Path) -> None:
+    """What lies where a training would write by default is of no concern."""
+    write_checkpoint(tmp_path, sample_records(TABLES, WIDTH + 1), TABLES, step=100)
+    watch = Watched(tmp_path, trains=False).watch
+    with pytest.raises(DivergenceError, match="All weights are finite: look for numbers in the rows") as error:
+        watch.require_finite_predictions(8, np.asarray([np.nan], np.float32))
+    assert "checkpoint" not in str(error.value)
+    assert "anew" not in str(error.value)
 
 
 def test_the_last_good_checkpoint_is_named(tmp_path: Path) -> None:
