@@ -49,23 +49,24 @@ def read_metrics(path: Path, wanted: Callable[[dict[str, Any]], bool] | None = N
         path: the file.
         wanted: says which events to keep; all if it is not given.
     """
-    found = Metrics([], [])
-    for number, event in _numbered(path):
-        if event is None:
-            found.damaged.append(number)
-        elif wanted is None or wanted(event):
-            found.events.append(event)
-    return found
+    damaged: list[int] = []
+    return Metrics([event for event in each_event(path, damaged) if wanted is None or wanted(event)], damaged)
 
 
-def _numbered(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
-    """The lines of a metrics file by their numbers, from 1: an event, or None for one that holds none."""
+def each_event(path: Path, damaged: list[int]) -> Iterator[dict[str, Any]]:
+    """The events of a metrics file, one after the other; none if it is absent.
+
+    Args:
+        path: the file.
+        damaged: takes the numbers of the lines that hold none, as `Metrics` has them.
+    """
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
             for number, line in enumerate(file, start=1):
-                event = _event(line)
-                if event is not None or line.endswith("\n"):  # else it is the last one, whose end was not written
-                    yield number, event
+                if (event := _event(line)) is not None:
+                    yield event
+                elif line.endswith("\n"):  # else it is the last one, whose end was not written
+                    damaged.append(number)
     except FileNotFoundError:
         return
 
@@ -96,12 +97,10 @@ def cut_metrics(path: Path, step: int, made_again: Collection[int]) -> None:
         step: of the checkpoint.
         made_again: test rows of the evaluations at that step that the run makes again; they come after the checkpoint.
     """
-    damaged = Metrics([], [])
+    damaged: list[int] = []
     with atomic_write(path) as partial, partial.open("w", encoding="utf-8") as file:
-        for number, event in _numbered(path):
-            if event is None:
-                damaged.damaged.append(number)
-            elif event["step"] < step or (event["step"] == step and not is_made_again(event, made_again)):
+        for event in each_event(path, damaged):
+            if event["step"] < step or (event["step"] == step and not is_made_again(event, made_again)):
                 file.write(json.dumps(event) + "\n")
-    if damage := damaged.tell_damage():
+    if damage := Metrics([], damaged).tell_damage():
         log.warning("%s: %s", path, damage)

@@ -5,6 +5,7 @@ from typing import Any
 
 from bagpipe_hpc.config.file import to_document
 from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.terminal import counted
 from bagpipe_hpc.tools.run_report.bars import is_alone, trainer_count
 from bagpipe_hpc.tools.run_report.figures import Table
 from bagpipe_hpc.tools.run_report.run_files import Event, RunFiles, number
@@ -44,7 +45,7 @@ def _glance(run: RunFiles) -> dict[str, str]:
         "dense weights": _text(run.summary.get("dense_weights"), "{:,.0f}"),
         "seconds": _text(run.summary.get("seconds", run.events[-1].get("time_s") if run.events else None), "{:,.1f}"),
         "hosts": ", ".join(sorted({str(rank.get("host")) for rank in run.ranks})) or _ABSENT,
-        "taken up again": f"{len(run.of('resumed'))} times" if run.of("resumed") else _ABSENT,
+        "taken up again": counted(len(run.of("resumed")), "time") if run.of("resumed") else _ABSENT,
     }
 
 

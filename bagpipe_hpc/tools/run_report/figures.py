@@ -102,7 +102,7 @@ def step_table(lines: Sequence[Line]) -> Table:
     every = -(-len(steps) // _MOST_ROWS)
     shown = steps[::-1][::every][::-1] if steps else []
     rows = [[f"{step:g}", *(_cell(of_line.get(step)) for of_line in values)] for step in shown]
-    note = f"Every {every}th of {len(steps)} steps that were told of; metrics.jsonl has all." if every > 1 else ""
+    note = f"One in {every} of the {len(steps)} steps that were told of; metrics.jsonl has all." if every > 1 else ""
     return Table(["step", *(line.name for line in lines)], rows, note)
 
 

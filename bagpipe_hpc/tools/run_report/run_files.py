@@ -14,7 +14,7 @@ from bagpipe_hpc.errors import BagpipeError, FileError, read_small
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.run.output_folder import CONFIG_NAME, LOGS_NAME, RESOURCES_NAME
 from bagpipe_hpc.storage.run_lock import DEAD_AFTER_S, LOCK_NAME
-from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME, SUMMARY_NAME, Metrics, read_metrics
+from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME, SUMMARY_NAME, Metrics, each_event
 
 _MOST_JSON_BYTES = 64 << 20
 _MOST_LOG_BYTES = 1 << 20
@@ -147,17 +147,16 @@ def _metrics(path: Path) -> Metrics:
 
     That is most of a line, and only the last one is shown, where the run has not come to its end.
     """
+    events: list[Event] = []
+    damaged: list[int] = []
     last: Event = {}
-
-    def is_kept(event: Event) -> bool:
-        nonlocal last
+    for event in each_event(path, damaged):
         if event["event"] == "progress":
             for name in _OF_TRAINERS:
                 last.pop(name, None)
             last = event
-        return True
-
-    return read_metrics(path, is_kept)
+        events.append(event)
+    return Metrics(events, damaged)
 
 
 def _state(folder: Path, summary: dict[str, Any], events: Sequence[Event]) -> str:

@@ -361,6 +361,14 @@ def test_of_single_trainers_only_the_last_interval_is_kept(tmp_path: Path) -> No
     assert last["trainers"] == [MEANS, MEANS]
 
 
+def test_of_many_steps_some_stand_in_a_table(tmp_path: Path) -> None:
+    page = page_of(write_run(tmp_path / "run", steps=1000))
+    losses = next(table for table in page.tables if table[0] == ["step", "run"])
+    assert [row[0] for row in losses[1:]] == [f"{step}" for step in range(10, 1001, 30)]
+    assert "One in 3 of the 100 steps that were told of; metrics.jsonl has all." in page.text
+    assert ["taken up again", "1 time"] in page.tables[0]
+
+
 def test_a_run_of_many_trainers_that_goes_on_tells_of_their_mean(tmp_path: Path) -> None:
     """Its reports do not have each trainer by itself."""
     events = [event for event in events_of(20) if event["event"] == "progress"]
