@@ -27,7 +27,7 @@ from bagpipe_hpc.plan.full_batches import sliced
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
 from bagpipe_hpc.plan.slices import BatchSlices, slice_samples
 from bagpipe_hpc.planning.slots import CacheSlots
-from bagpipe_hpc.roles.reference_rows import ByChanges, BySums, GroupBatch
+from bagpipe_hpc.roles.reference_rows import ByChanges, BySums, GroupBatch, as_slots
 from bagpipe_hpc.rows.partition import RoundRobinPartition
 from bagpipe_hpc.run.dense_start import check_dense
 from bagpipe_hpc.run.evaluations import start_evaluation, start_prediction
@@ -202,13 +202,13 @@ class Reference:
         if remark := segment.passed_over(step - segment.first_step):
             log.info("%s", remark)
         if segment.shows_rows:
-            slots = self._on_device(self._watch.rows)
+            slots = as_slots(self._watch.rows, self._parts.device)
             self._watch.see(segment, self._parts.device.to_host(self._parts.caches[0].gather(slots)))
 
     def _step(self, number: int, rows: Bags, slices: BatchSlices, step: int) -> Iterator[SliceStep]:
         """One batch, slice by slice: its number in the segment, global rows, slices, number of the step in the run."""
         groups = [GroupBatch.of(group.look_ups.of(rows), slices) for group in self._run.groups]
-        row_updates = (ByChanges if self._policy.adds_rows else BySums)(self._parts, groups, self._short, step)
+        update = (ByChanges if self._policy.adds_rows else BySums)(self._parts, groups, self._short, step)
         self._parts.clear_gradients()
         of_slices = GradientTotals(self._parts.model)
         for part, reader in enumerate(self._readers):
@@ -223,10 +223,10 @@ class Reference:
                 for group, sums in enumerate(own.sum_gradients(self._parts.caches, gradients)):
                     own_sums[group] = added(own_sums.get(group), sums)
                 self._loss_sums[part] += float(loss)
-            row_updates.add(part, own_sums)
+            update.add(part, own_sums)
             of_slices.add()
         of_slices.finish()
-        row_updates.finish()
+        update.finish()
         self._parts.update_dense(step)
         self._stats.steps += 1
         self._stats.samples += slices.sample_count
@@ -264,10 +264,6 @@ class Reference:
             for (rows, positions), bags, cache in groups
         )
         return BatchInputs.of(samples, self._parts.device, on_device)
-
-    def _on_device(self, rows: np.ndarray) -> Tensor:
-        """Rows as slots, int32."""
-        return self._parts.device.to_device(rows.astype(np.int32))
 
     def _all_slots(self, group: RowGroup) -> Tensor:
         return torch.arange(group.tables.total_rows, dtype=torch.int32, device=self._device)

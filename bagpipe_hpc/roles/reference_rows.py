@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bagpipe_hpc.kernels.device import Device
 from bagpipe_hpc.kernels.short_floats import ShortFloats
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.slices import BatchSlices
@@ -32,7 +33,12 @@ class GroupBatch(NamedTuple):
         return cls(unique, [positions.part(first, last).values for first, last in pairwise(slices.bounds)])
 
 
-class RowUpdates(ABC):
+def as_slots(rows: NDArray[np.int64], device: Device) -> Tensor:
+    """Rows `[N]` as the slots that they are in, int32, on the device."""
+    return device.to_device(rows.astype(np.int32))
+
+
+class BatchUpdate(ABC):
     """Takes the gradients of one slice of a batch after the other, and then updates the rows.
 
     Args:
@@ -48,10 +54,6 @@ class RowUpdates(ABC):
     def _rounded(self, sums: Tensor) -> Tensor:
         return sums if self._short is None else self._short.rounded(sums)
 
-    def _on_device(self, rows: NDArray[np.int64]) -> Tensor:
-        """Rows as slots, int32."""
-        return self._parts.device.to_device(rows.astype(np.int32))
-
     @abstractmethod
     def add(self, part: int, sums: Mapping[int, Tensor]) -> None:
         """Take the gradients of slice `part`, summed for each distinct row of the batch, by group, `[U, D]`."""
@@ -61,7 +63,7 @@ class RowUpdates(ABC):
         """Update the rows, when all slices are in."""
 
 
-class BySums(RowUpdates):
+class BySums(BatchUpdate):
     """Each row by the sum of its gradients: slice 0, 1, 2, ... are added to zero."""
 
     def __init__(self, parts: ComputeParts, groups: Sequence[GroupBatch], short: ShortFloats | None, step: int) -> None:
@@ -73,20 +75,20 @@ class BySums(RowUpdates):
         ]
 
     def add(self, part: int, sums: Mapping[int, Tensor]) -> None:  # noqa: ARG002
-        """As `RowUpdates.add`."""
+        """As `BatchUpdate.add`."""
         self._slices += 1
         for group, own in sums.items():
             self._totals[group] += self._rounded(own)
 
     def finish(self) -> None:
-        """As `RowUpdates.finish`."""
+        """As `BatchUpdate.finish`."""
         for group, (batch, total) in enumerate(zip(self._groups, self._totals, strict=True)):
             # As from three trainers on, whose sums travel too.
             summed = self._rounded(total) if self._slices > 2 else total
-            self._parts.update_rows(group, self._on_device(batch.unique), summed, self._step)
+            self._parts.update_rows(group, as_slots(batch.unique, self._parts.device), summed, self._step)
 
 
-class ByChanges(RowUpdates):
+class ByChanges(BatchUpdate):
     """Each row by the changes of slice 0, 1, 2, ..., added in this order, as under a policy with `adds_rows`.
 
     A slice's change is what an update by its own gradients alone makes of the row, less the row; all slices begin with
@@ -98,11 +100,11 @@ class ByChanges(RowUpdates):
         self._changes: list[tuple[int, Tensor, NDArray[np.float32]]] = []
 
     def add(self, part: int, sums: Mapping[int, Tensor]) -> None:
-        """As `RowUpdates.add`."""
+        """As `BatchUpdate.add`."""
         for group, own in sums.items():
             batch, cache = self._groups[group], self._parts.caches[group]
             used = np.unique(batch.positions[part])
-            slots = self._on_device(batch.unique[used])
+            slots = as_slots(batch.unique[used], self._parts.device)
             before = cache.gather_records(slots)
             gradients = self._rounded(own)[self._parts.device.to_device(used)]
             self._parts.update_rows(group, slots, gradients, self._step)
@@ -110,7 +112,7 @@ class ByChanges(RowUpdates):
             cache.scatter(slots, before)
 
     def finish(self) -> None:
-        """As `RowUpdates.finish`."""
+        """As `BatchUpdate.finish`."""
         for group, slots, changes in self._changes:
             cache = self._parts.caches[group]
             cache.scatter(slots, cache.gather_records(slots) + changes)
