@@ -107,11 +107,6 @@ def carry_out(purpose: Purpose, loop: "Loop | None" = None) -> int:
     return EXIT_OK
 
 
-def train_reference(config: Config) -> None:
-    """Train in this one process, by the cross-entropy of clicks."""
-    run_alone(Training(config))
-
-
 def run_alone(purpose: Purpose, loop: "Loop | None" = None) -> None:
     """Do what a run is for in this one process; arguments as for `carry_out`."""
     from bagpipe_hpc.preparation.compute_check import (

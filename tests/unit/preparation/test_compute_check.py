@@ -13,7 +13,7 @@ from bagpipe_hpc.cluster.role_layout import Role
 from bagpipe_hpc.config.models import DLRMSettings
 from bagpipe_hpc.config.schema import DebugConfig, KernelsConfig, ModelConfig, OptimizerConfig, TrainConfig
 from bagpipe_hpc.errors import CapacityError, ConfigError
-from bagpipe_hpc.launch import train_reference
+from bagpipe_hpc.launch import run_alone
 from bagpipe_hpc.models.size import measure_model
 from bagpipe_hpc.planning.slots import CacheSlots
 from bagpipe_hpc.preparation import compute_check
@@ -25,6 +25,7 @@ from bagpipe_hpc.preparation.compute_check import (
 )
 from bagpipe_hpc.preparation.prepare import prepare_run
 from bagpipe_hpc.preparation.rank_check import check_start
+from bagpipe_hpc.preparation.training import Training
 from bagpipe_hpc.run.run import Run
 from tests.unit.preparation.test_prepare import write_clicks
 
@@ -149,5 +150,5 @@ def test_a_model_that_fails_is_refused_by_a_run_on_one_rank(run: Run, tmp_path: 
     output = tmp_path / "refused"
     train = replace(run.config.train, output=str(output))
     with pytest.raises(ConfigError, match=r"Fails': forward fails on .*: ValueError: not today"):
-        train_reference(replace(run.config, model=FAILS, train=train))
+        run_alone(Training(replace(run.config, model=FAILS, train=train)))
     assert not output.exists()

@@ -12,10 +12,11 @@ import torch
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.config.models import DLRMSettings
 from bagpipe_hpc.config.schema import Config
-from bagpipe_hpc.launch import train_reference
+from bagpipe_hpc.launch import run_alone
 from bagpipe_hpc.models.embeddings import Embeddings
 from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.models.published.dlrm import DLRM
+from bagpipe_hpc.preparation.training import Training
 from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME
 from bagpipe_hpc.tools.conditions import REPOSITORY
 from data_prep.generate import generate_clicks
@@ -57,7 +58,7 @@ def test_plain_pytorch_has_the_losses_of_the_reference(
         f"train.output={tmp_path / 'run'}",
     ]
     config: Config = load_config(CONFIG, overrides)
-    train_reference(config)
+    run_alone(Training(config))
     records = [json.loads(line) for line in (tmp_path / "run" / METRICS_NAME).read_text().splitlines()]
     monkeypatch.setattr(sys, "argv", ["plain_pytorch.py", str(CONFIG), *overrides, "--warm-up-steps", "2"])
     capsys.readouterr()

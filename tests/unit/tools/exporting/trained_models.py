@@ -15,7 +15,8 @@ import torch
 
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.evaluation.label_evaluations import LabelEvaluations
-from bagpipe_hpc.launch import train_reference
+from bagpipe_hpc.launch import run_alone
+from bagpipe_hpc.preparation.training import Training
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
 
 PROGRAM = Path(__file__).with_name("served_models.py")
@@ -41,7 +42,7 @@ def train_small(folder: Path, shards: Path, overrides: Sequence[str]) -> np.ndar
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)  # without it they are slow, and the same
         patch.setattr(LabelEvaluations, "add", record)
-        train_reference(load_config(path, [f"train.output={folder / 'run'}", *overrides]))
+        run_alone(Training(load_config(path, [f"train.output={folder / 'run'}", *overrides])))
     log = logging.getLogger("bagpipe_hpc")
     for handler in list(log.handlers):
         log.removeHandler(handler)
