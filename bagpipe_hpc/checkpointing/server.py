@@ -106,6 +106,7 @@ class ServerCheckpoints:
             for group in self._groups:
                 group.window.synchronise()  # every write-back is in, and none comes before the copy is there
             self._save(due)
+        self._thread.shutdown()
 
     def _next(self, polls: Polls) -> Due | None:
         return next_checkpoint(self._comms, self._answer, polls, self._timeout_s)

@@ -20,14 +20,14 @@ class SliceStep:
     """A trainer's slice of a batch, or a micro-batch of it; its rows are here.
 
     Args:
-        model_weights: of the dense half, as for `backward`.
+        model_weights: of the dense half, as for `backward` of `step/dense_step.py`.
         inputs: of the slice.
         embeddings: of its look-ups; tensors that require gradients.
         batch_samples: of the global batch.
         step: number of the training step, from 1.
+        take: as for `backward` of `step/dense_step.py`; None where gradients are taken of the result alone. It gets
+            none of a loss that is not finite, which ends the run: nothing of such a step may reach other trainers.
         before_backward: called first by `backward`, when the forward pass is over.
-        take: as for `backward`; None where gradients are taken of the result alone. It gets none of a loss that is not
-            finite, which ends the run: nothing of such a step may reach other trainers.
 
     Attributes:
         dense: dense features, float32 `[n, N]`; n may be 0, where a batch has fewer samples than there are trainers.

@@ -66,7 +66,7 @@ class Record:
         """The run has come to its end.
 
         Args:
-            trainers: means per step of each trainer, as `StepStats.per_step` and the mover give them.
+            trainers: means per step of each trainer (`StepStats.per_step`).
             stats: of this trainer, over the whole run.
             details: further facts.
         """

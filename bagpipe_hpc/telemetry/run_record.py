@@ -220,7 +220,7 @@ class RunRecord(Record):
         """Report the whole run.
 
         Args:
-            trainers: means per step of each trainer, as `StepStats.per_step` and the mover give them.
+            trainers: means per step of each trainer (`StepStats.per_step`).
             stats: of this trainer, over the whole run.
             details: further facts for the summary file.
         """
