@@ -159,16 +159,17 @@ def require_reference_memory(run: Run, device: torch.device) -> None:
     evaluation = most_evaluation_bytes(run, trainers=1)
     slices, orders = run.config.train.reference_slices, run.sample_orders
     reading = slices * orders.trainer_bytes(slices) + orders.oracle_bytes()
-    needed = 2 * tables + dense + evaluation + reading
+    copies = 2
     if device.type != "cpu":
         check_gpu_memory(device, run.total_rows, tables, dense)
-        needed = tables + evaluation + reading
+        copies, dense = 1, 0  # what is not copied is there
+    needed = copies * tables + dense + evaluation + reading
     free = free_bytes()
     if needed > free:
         raise CapacityError(
-            f"a run on one rank needs {needed / 1e9:.1f} GB: twice the tables' {tables / 1e9:.1f} GB, since they are "
-            f"copied when it starts and saves, {dense / 1e9:.1f} GB for the dense model with a step and "
-            f"{evaluation / 1e9:.1f} GB for an evaluation, {reading / 1e9:.1f} GB for samples that were read; this "
+            f"a run on one rank needs {needed / 1e9:.1f} GB: {'twice ' * (copies == 2)}the tables' {tables / 1e9:.1f} "
+            f"GB, since they are copied when it starts and saves, {dense / 1e9:.1f} GB for the dense model with a step "
+            f"and {evaluation / 1e9:.1f} GB for an evaluation, {reading / 1e9:.1f} GB for samples that were read; this "
             f"host has {free / 1e9:.1f} GB free: use more ranks, a smaller model.embedding_dim or another smaller "
             "model ([model]), fewer rows or data.lanes, or a smaller train.exact_auc_samples"
         )

@@ -114,6 +114,19 @@ def test_a_run_on_one_rank_must_fit_its_host(run: Run, monkeypatch: pytest.Monke
         require_reference_memory(run, device)
 
 
+def test_what_lies_on_a_gpu_is_not_asked_of_its_host(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are copied there once, and the message adds up what is asked for."""
+    seen: list[tuple[object, ...]] = []
+    monkeypatch.setattr(compute_check, "check_gpu_memory", lambda *sizes: seen.append(sizes))
+    monkeypatch.setattr(compute_check, "free_bytes", lambda: 0)
+    message = r"GB: the tables' 0\.0 GB, since they are copied when it starts and saves, 0\.0 GB for the dense model"
+    with pytest.raises(CapacityError, match=message):
+        require_reference_memory(replace(run, config=replace(run.config, model=HUGE)), torch.device("cuda"))
+    ((_, rows, cache_bytes, dense_bytes),) = seen
+    assert (rows, cache_bytes) == (39, 39 * 5 * 4)
+    assert dense_bytes > 1e9
+
+
 class Fails(nn.Module):
     """A model whose forward pass fails."""
 
