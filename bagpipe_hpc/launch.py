@@ -90,9 +90,7 @@ def carry_out(purpose: Purpose, loop: "Loop | None" = None) -> int:
         try:
             run_alone(purpose, loop)
         except DivergenceError as error:
-            message = f"bagpipe: failed: {error}\n"
-            note_failure(message)
-            print(printable(message), end="", file=sys.stderr, flush=True)
+            print(printable(_failure(error)), end="", file=sys.stderr, flush=True)
             return EXIT_FAILED
         return EXIT_OK
     try:
@@ -138,9 +136,13 @@ def run_alone(purpose: Purpose, loop: "Loop | None" = None) -> None:
         purpose.start(reference.settled)
         if purpose.folder:
             log_to_file(purpose.folder / LOGS_NAME / "reference.log")
-        reference.run(loop or click_training)
-        if purpose.conclude:
-            purpose.conclude()
+        try:
+            reference.run(loop or click_training)
+            if purpose.conclude:
+                purpose.conclude()
+        except Exception as error:
+            note_failure(_failure(error))
+            raise
 
 
 def run_role(purpose: Purpose, loop: "Loop | None" = None) -> None:
@@ -183,11 +185,16 @@ def run_role(purpose: Purpose, loop: "Loop | None" = None) -> None:
         how = "; train.resume=auto goes on from the newest checkpoint" if purpose.can_go_on else ""
         abort_job(f"bagpipe: {name}: interrupted{how}", EXIT_INTERRUPTED)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the other ranks would wait for this one for ever
-        message = f"bagpipe: {name} failed: {error if isinstance(error, BagpipeError) else repr(error)}\n"
-        if not isinstance(error, BagpipeError):
-            message += "".join(traceback.format_exception(error))
+        message = _failure(error, f"{name} ")
         note_failure(message)
         abort_job(message, EXIT_FAILED)
+
+
+def _failure(error: BaseException, who: str = "") -> str:
+    """Why a rank ends; of an error that is none of the program's kinds with the traceback."""
+    if isinstance(error, BagpipeError):
+        return f"bagpipe: {who}failed: {error}\n"
+    return f"bagpipe: {who}failed: {error!r}\n{''.join(traceback.format_exception(error))}"
 
 
 def _preflight(config: Config, comms: Communicators, output: Path) -> None:

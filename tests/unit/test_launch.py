@@ -1,4 +1,4 @@
-"""How a rank's part of a run ends when something interrupts it."""
+"""How a rank's part of a run ends when it is interrupted or fails."""
 
 from pathlib import Path
 from typing import Any, NoReturn
@@ -7,9 +7,12 @@ import pytest
 
 from bagpipe_hpc import launch
 from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.preparation.training import Training
 from bagpipe_hpc.run.purpose import Purpose
+from bagpipe_hpc.step.slice_step import Loop, Session
 from bagpipe_hpc.tools.scoring.predict import Predicting
+from tests.unit.preparation.test_prepare import write_clicks
 
 NO_CHECKPOINT: Any = None
 
@@ -42,3 +45,33 @@ def test_an_interrupted_run_says_how_to_go_on_if_it_can(
     with pytest.raises(EndedError) as ended:
         launch.run_role(purpose)
     assert ended.value.args == (f"bagpipe: rank 0 of 1: {told}", launch.EXIT_INTERRUPTED)
+
+
+def ends_at_once(session: Session) -> None:
+    """Leave all slices but the first."""
+    next(iter(session))
+
+
+def fails(session: Session) -> None:
+    """Fail in the user's own code."""
+    raise ValueError(f"no idea of {session.trainers} trainer")
+
+
+@pytest.mark.parametrize(
+    ("loop", "error", "told"),
+    [
+        (ends_at_once, ConfigError, "bagpipe: failed: the training loop ended before"),
+        (fails, ValueError, "bagpipe: failed: ValueError('no idea of 1 trainer')"),
+    ],
+)
+def test_what_ends_a_run_of_one_rank_ends_its_log(
+    loop: Loop, error: type[Exception], told: str, tmp_path: Path
+) -> None:
+    """As it does on several ranks; of an error that is none of the program's kinds with the traceback."""
+    config = write_clicks(tmp_path)
+    with pytest.raises(error):
+        launch.run_alone(Training(config), loop)
+    log = (Path(config.train.output) / "logs" / "reference.log").read_text(encoding="utf-8")
+    ended = log.partition(" ERROR ")[2]
+    assert told in ended
+    assert ("Traceback" in ended) == (error is ValueError)
