@@ -101,7 +101,7 @@ def step_table(lines: Sequence[Line]) -> Table:
     steps = sorted({step for of_line in values for step in of_line})
     every = -(-len(steps) // _MOST_ROWS)
     shown = steps[::-1][::every][::-1] if steps else []
-    rows = [[f"{step:g}", *(_cell(of_line.get(step)) for of_line in values)] for step in shown]
+    rows = [[f"{step:.0f}", *(_cell(of_line.get(step)) for of_line in values)] for step in shown]
     note = f"One in {every} of the {len(steps)} steps that were told of; metrics.jsonl has all." if every > 1 else ""
     return Table(["step", *(line.name for line in lines)], rows, note)
 
@@ -121,7 +121,7 @@ def _resumes(runs: Sequence[RunFiles]) -> list[float]:
 
 def _told(line: Line) -> str:
     (first, begin), (last, end) = line.points[0], line.points[-1]
-    return f"{line.name}: {compact(begin)} at step {first:g}, {compact(end)} at step {last:g}"
+    return f"{line.name}: {compact(begin)} at step {first:.0f}, {compact(end)} at step {last:.0f}"
 
 
 def of_field(name: str) -> Callable[[Event], float | None]:

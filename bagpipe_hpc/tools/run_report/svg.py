@@ -12,7 +12,7 @@ from html import escape
 LOOKS = 6
 """Colours, dashes, markers and patterns that a style sheet tells apart; they come again from the seventh on."""
 _WIDTH, _HEIGHT = 440, 270
-_LEFT, _RIGHT, _TOP, _BOTTOM = 60, 14, 12, 44
+_LEFT, _RIGHT, _TOP, _BOTTOM = 66, 14, 12, 44
 _BAR, _GAP, _LABELS, _TOTALS = 17, 9, 118, 62
 _LONGEST_LABEL, _LONGEST_GROUP = 18, 60
 """Letters of what stands before a bar and above several."""
@@ -20,6 +20,8 @@ _MARKERS = 7
 """Of a line."""
 _STEPS = 5
 """Between the numbers of an axis, mostly; two more where its ends are not round."""
+_DIGITS, _MOST_DIGITS = 4, 6
+"""Of a number: mostly, and where those of an axis would be alike."""
 _LEAST = 1e-290
 """A smaller difference is none: its parts have no room left in a float."""
 _DASHES = ("", "7 3", "2 3", "9 3 2 3", "1 4", "12 4")
@@ -57,13 +59,22 @@ class Bar:
     group: str = ""
 
 
-def compact(value: float) -> str:
+def compact(value: float, digits: int = _DIGITS) -> str:
     """A number in few letters: `12.5 k`, `0.0025`, `3 M`."""
     size = abs(value)
-    for limit, unit in ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e4, " k")):
+    for limit, scale, unit in ((1e12, 1e12, " T"), (1e9, 1e9, " G"), (1e6, 1e6, " M"), (9999.5, 1e3, " k")):
         if size >= limit:
-            return f"{value / (limit if limit != 1e4 else 1e3):.4g}{unit}"
-    return f"{value:.4g}"
+            return f"{value / scale:.{digits}g}{unit}"
+    return f"{value:.{digits}g}"
+
+
+def tick_labels(values: Sequence[float]) -> list[str]:
+    """The numbers of an axis in few letters, but in so many that they differ, if there is room for these."""
+    for digits in range(_DIGITS, _MOST_DIGITS):
+        labels = [compact(value, digits) for value in values]
+        if len(set(labels)) == len(labels):
+            return labels
+    return [compact(value, _MOST_DIGITS) for value in values]
 
 
 def ticks(low: float, high: float) -> list[float]:
@@ -116,15 +127,15 @@ def line_chart(name: str, description: str, lines: Sequence[Line], across: str, 
         return _TOP + height * (1 - (value - y_ticks[0]) / (y_ticks[-1] - y_ticks[0]))
 
     body: list[str] = []
-    for tick in y_ticks:
+    for tick, label in zip(y_ticks, tick_labels(y_ticks), strict=True):
         y = y_at(tick)
         body.append(f'<path class="grid" d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}"/>')
-        body.append(f'<text x="{_LEFT - 7}" y="{y + 4:.1f}" text-anchor="end">{compact(tick)}</text>')
+        body.append(f'<text x="{_LEFT - 7}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
     bottom = _TOP + height
-    for tick in x_ticks:
+    for tick, label in zip(x_ticks, tick_labels(x_ticks), strict=True):
         if first <= tick <= last:
             body.append(f'<path class="axis" d="M{x_at(tick):.1f} {bottom}v4"/>')
-            body.append(f'<text x="{x_at(tick):.1f}" y="{bottom + 18}" text-anchor="middle">{compact(tick)}</text>')
+            body.append(f'<text x="{x_at(tick):.1f}" y="{bottom + 18}" text-anchor="middle">{label}</text>')
     body.append(f'<path class="axis" d="M{_LEFT} {_TOP}V{bottom}H{_WIDTH - _RIGHT}"/>')
     body.append(f'<text x="{_LEFT + width / 2:.0f}" y="{_HEIGHT - 6}" text-anchor="middle">{escape(across)}</text>')
     body += [f'<path class="mark" d="M{x_at(mark):.1f} {_TOP}V{bottom}"/>' for mark in marks if first <= mark <= last]

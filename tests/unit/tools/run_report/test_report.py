@@ -369,6 +369,15 @@ def test_of_many_steps_some_stand_in_a_table(tmp_path: Path) -> None:
     assert ["taken up again", "1 time"] in page.tables[0]
 
 
+def test_steps_have_all_their_digits(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    write_events(run, [event | {"step": event["step"] + 1_234_560} for event in events_of(30)])
+    page = page_of(run)
+    losses = next(table for table in page.tables if table[0] == ["step", "run"])
+    assert [row[0] for row in losses[1:]] == ["1234570", "1234580", "1234590"]
+    assert "at step 1234570, " in page.text
+
+
 def test_a_run_of_many_trainers_that_goes_on_tells_of_their_mean(tmp_path: Path) -> None:
     """Its reports do not have each trainer by itself."""
     events = [event for event in events_of(20) if event["event"] == "progress"]

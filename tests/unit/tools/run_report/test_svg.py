@@ -65,6 +65,7 @@ def test_a_thinned_line_keeps_its_ends_and_extremes(values: list[float]) -> None
         (0, "0"),
         (0.00123456, "0.001235"),
         (9999, "9999"),
+        (9999.6, "10 k"),
         (12_345, "12.35 k"),
         (-2e6, "-2 M"),
         (3e9, "3 G"),
@@ -73,6 +74,15 @@ def test_a_thinned_line_keeps_its_ends_and_extremes(values: list[float]) -> None
 )
 def test_numbers_are_short(value: float, text: str) -> None:
     assert compact(value) == text
+
+
+@pytest.mark.parametrize("losses", [(0.45121, 0.45127), (123_400.0, 123_430.0), (0.0, 7.0)])
+def test_no_two_ticks_have_one_label(losses: tuple[float, float]) -> None:
+    """A loss that hardly changes is why somebody looks at a chart."""
+    chart = parsed(line_chart("Loss", "", [Line("run", list(enumerate(losses)), 0)], "step"))
+    labels = [text.text for text in chart.findall("text") if text.attrib["text-anchor"] == "end"]
+    assert len(labels) > 2
+    assert len(set(labels)) == len(labels)
 
 
 LINES = [Line(f"run <{look}>", [(1.0, 0.5), (2.0, 0.25 * look), (3.0, 7.0)], look) for look in range(LOOKS)]
