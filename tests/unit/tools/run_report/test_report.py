@@ -369,6 +369,63 @@ def test_of_many_steps_some_stand_in_a_table(tmp_path: Path) -> None:
     assert ["taken up again", "1 time"] in page.tables[0]
 
 
+def over_steps(page: Page, figure: int) -> list[list[str]]:
+    """The table behind a figure over steps, by its number on the page, without its headings."""
+    return [table[1:] for table in page.tables if table[0][0] == "step"][figure]
+
+
+def test_values_over_steps_are_those_of_the_events(tmp_path: Path) -> None:
+    """Shares in percent, large numbers whole, and a gap where a run has not told."""
+    long, short = (write_run(tmp_path / name, steps=steps) for name, steps in (("long", 20), ("short", 10)))
+    write_events(long, [event | {"resident_rows": 123_456.7} for event in events_of(20)])
+    page = page_of(long, short)
+    losses, *_, waiting, hits, resident = [over_steps(page, figure) for figure in (0, 4, 5, 6)]
+    assert losses == [["10", "0.1", "0.1"], ["20", "0.05", "-"]]
+    assert waiting == [["10", "12.5", "12.5"], ["20", "12.5", "-"]]
+    assert hits == [["10", "50", "50"], ["20", "50", "-"]]
+    assert resident == [["10", "123,457", "10"], ["20", "123,457", "-"]]
+    assert "that were told of" not in page.text
+
+
+def test_charts_of_training_mark_where_it_was_taken_up(tmp_path: Path) -> None:
+    """Loss and speed: behind such a step both may jump."""
+    run = write_run(tmp_path / "run")
+    resumed, *others = events_of(30)
+    write_events(run, [*others, resumed | {"step": 20}])
+    assert [path["class"] for path in page_of(run).all("path")].count("mark") == 2
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "told"),
+    [
+        ("config.toml", "[train", "config.toml: cannot be read ("),
+        ("summary.json", "[]", "summary.json: is not what a run writes: the run has not come to its end"),
+        ("config.toml", "[model]\nembedding_dim = -1", "bytes: "),
+    ],
+)
+def test_what_a_file_does_not_tell_is_said(path: str, content: str, told: str, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    (run / path).write_text(content, encoding="utf-8")
+    assert f"run: {told}" in page_of(run).text
+
+
+def test_a_run_without_logs_says_so(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    (run / "logs" / "trainer-0.log").unlink()
+    (run / "logs").rmdir()
+    assert "run: logs: is not there: warnings and failures" in page_of(run).text
+
+
+@pytest.mark.parametrize(("early", "state"), [(None, "finished"), ({"step": 20}, "stopped early")])
+def test_a_run_that_ended_for_want_of_better_evaluations_is_told_apart(
+    early: object, state: str, tmp_path: Path
+) -> None:
+    run = write_run(tmp_path / "run")
+    summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+    (run / "summary.json").write_text(json.dumps(summary | {"stopped_early": early}), encoding="utf-8")
+    assert ["state", state] in page_of(run).tables[0]
+
+
 def test_steps_have_all_their_digits(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     write_events(run, [event | {"step": event["step"] + 1_234_560} for event in events_of(30)])
