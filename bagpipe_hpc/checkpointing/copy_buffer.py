@@ -12,8 +12,9 @@ _NUMBER = np.dtype(np.float32)
 class CopyBuffer:
     """One array of float32 numbers at a time, mapped apart from the heap.
 
-    The heap keeps what is freed in it (`allocator.py`): a copy that was freed there would count as used when the next
-    one looks for room. This one is kept until a larger one is wanted, and then its pages go back to the system first.
+    The heap keeps what is freed in it (`cluster/allocator.py`): a copy that was freed there would count as used when
+    the next one looks for room. This one is kept until a larger one is wanted, and then its pages go back to the system
+    first.
 
     Args:
         room: bytes that a new copy may take.

@@ -132,7 +132,14 @@ class Reference:
         return run.with_linear(choice.implementation)
 
     def run(self, loop: Loop) -> None:
-        """Train, evaluate and save as the schedule says; arguments and errors as for `Trainer.run`."""
+        """Train, evaluate and save as the schedule says.
+
+        Args:
+            loop: computes the loss of each slice.
+
+        Raises:
+            ConfigError: the loop has left something out.
+        """
         session = Session(self._parts.model, self._run.model_facts, self._slice_steps(), 0, 1)
         with ExitStack() as opened:
             for reader in self._readers:
@@ -243,24 +250,27 @@ class Reference:
         numbers = np.split(slice_samples(named, slices.bounds[-1], self._slices, part), ends)
         for samples, of_batch, *look_ups in zip(parts, numbers, *positions, strict=True):
             rows = [(batch.unique, own) for batch, own in zip(groups, look_ups, strict=True)]
-            yield self._inputs(samples, rows), of_batch
+            yield self._inputs(samples, rows, is_training=True), of_batch
 
     def _tables(self) -> Iterator[tuple[RowGroup, RowCache, RoundRobinPartition]]:
         """Each group of tables, its rows, and that every row is in its own place."""
         for group, cache in zip(self._run.groups, self._parts.caches, strict=True):
             yield group, cache, RoundRobinPartition(group.tables.total_rows, servers=1)
 
-    def _inputs(self, samples: SliceSamples, look_ups: Iterable[tuple[np.ndarray, np.ndarray]]) -> BatchInputs:
+    def _inputs(
+        self, samples: SliceSamples, look_ups: Iterable[tuple[np.ndarray, np.ndarray]], *, is_training: bool
+    ) -> BatchInputs:
         """A slice where it is computed.
 
         Args:
             samples: of the slice.
             look_ups: of each group of tables the rows, whose slots are their numbers, and positions of the look-ups
                 among them.
+            is_training: whether gradients will be summed.
         """
         groups = zip(look_ups, samples.bags, self._parts.caches, strict=True)
         on_device = (
-            LookUps.of(rows.astype(np.int32), positions.astype(np.int32), bags, cache, is_training=True)
+            LookUps.of(rows.astype(np.int32), positions.astype(np.int32), bags, cache, is_training=is_training)
             for (rows, positions), bags, cache in groups
         )
         return BatchInputs.of(samples, self._parts.device, on_device)
@@ -278,11 +288,12 @@ class Reference:
                 of_samples = groups[one.part].read(one.batch, one.chosen)
                 whole.add(one.samples.labels, one.logits, of_samples, one.samples.weights)
         evaluations = whole.finish(Alone())
+        first = next(iter(evaluations.values()))
         record.evaluation(segment.last_step, segment.epoch, evaluations, time.perf_counter() - start)
         if segment.is_judged:
-            self._judge.see(segment.last_step, next(iter(evaluations.values())))
+            self._judge.see(segment.last_step, first)
         if segment.is_heard:
-            self._hearing.hear(segment, next(iter(evaluations.values())).log_loss)
+            self._hearing.hear(segment, first.log_loss)
 
     def _predict(self, segment: Segment, record: Record) -> None:
         start = time.perf_counter()
@@ -301,7 +312,8 @@ class Reference:
                 chosen = slices.of_trainer(part)
                 samples = reader.read(number, chosen)
                 look_ups = (group.look_ups.of(own_rows).values for group in self._run.groups)
-                own = self._inputs(samples, [np.unique(values, return_inverse=True) for values in look_ups])
+                unique = [np.unique(values, return_inverse=True) for values in look_ups]
+                own = self._inputs(samples, unique, is_training=False)
                 embeddings = own.embeddings(self._parts.caches, self._features)
                 logits = self._parts.device.to_host(predict(self._parts.model, own.dense, embeddings))
                 self._divergence.require_finite_predictions(segment.last_step, logits)

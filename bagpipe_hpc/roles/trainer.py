@@ -39,7 +39,7 @@ _SHOWN_AT_ONCE = 1 << 16
 
 
 def run_trainer(context: RoleContext, windows: Sequence[RowWindow], loop: Loop) -> None:
-    """Run one trainer to the end of the run, after `offer_linear_layers`; arguments as for `Trainer` and its `run`.
+    """Run one trainer to the end of the run, after `offer_linear_layers`; arguments as for `Trainer`.
 
     Collective over: the trainers.
     """
