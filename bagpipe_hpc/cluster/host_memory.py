@@ -51,7 +51,8 @@ def _left_of_address_space(root: Path) -> Iterator[int]:
 def _left_by_groups(root: Path) -> Iterator[int]:
     """What the limit of each control group around this process leaves."""
     try:
-        lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+        # A group's name may have any bytes.
+        lines = (root / "proc/self/cgroup").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except FileNotFoundError:  # a kernel without control groups
         return
     for line in lines:

@@ -37,7 +37,8 @@ class ResourceUse:
 def _shared_bytes() -> int:
     """`RssShmem` of /proc/self/status; 0 where the kernel does not tell."""
     try:
-        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+        # The program's name is in it, which may have any bytes.
+        lines = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return 0
     kib = (line.split()[1] for line in lines if line.startswith("RssShmem:"))

@@ -35,7 +35,8 @@ def remove_shared_files() -> None:
     have started MPI, or when the job ends.
     """
     with contextlib.suppress(OSError):
-        lines = _MAPPED.read_text(encoding="utf-8").splitlines()
+        # Files of any name may be mapped.
+        lines = _MAPPED.read_text(encoding="utf-8", errors="replace").splitlines()
         names = {line[line.index(start) :] for line in lines for start in _SHARED_FILES if start in line}
         for name in names:
             if not name.endswith(" (deleted)"):

@@ -1,5 +1,6 @@
 """What a job leaves on its host when it is ended, by force or in order."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bagpipe_hpc.mpi.start import world
 from bagpipe_hpc.mpi.start.world import remove_shared_files
 from tests.ranks import ROOT, rank_environment
 
@@ -36,6 +38,22 @@ def test_nothing_is_left_in_shared_memory_and_the_ranks_still_share_it(comm):
         received = np.empty(length)
         comm.Sendrecv(np.full(length, float(rank)), (rank + 1) % size, recvbuf=received, source=(rank - 1) % size)
         assert (received == (rank - 1) % size).all()
+
+
+@pytest.mark.mpi(min_size=1)
+def test_files_of_any_name_may_be_mapped(tmp_path, monkeypatch):
+    shared = Path(f"{SHARED[0]}test_{os.getpid()}")
+    shared.touch()
+    try:
+        maps = tmp_path / "maps"
+        maps.write_bytes(
+            b"7f00-7f01 r--p 0 fe:00 1    /home/\xff/libtorch.so\n7f02-7f03 rw-s 0 fe:00 2    " + bytes(shared)
+        )
+        monkeypatch.setattr(world, "_MAPPED", maps)
+        remove_shared_files()
+        assert not shared.exists()
+    finally:
+        shared.unlink(missing_ok=True)
 
 
 @pytest.mark.mpi(min_size=2)

@@ -1,5 +1,6 @@
 """Free memory is what the host has or what the control groups leave, whichever is less."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +59,13 @@ def test_a_container_is_at_the_mount(root: Path, version: int) -> None:
     mount, line = (V1, "4:memory:") if version == 1 else (V2, "0::")
     write(root / "proc/self/cgroup", f"{line}/docker/1f/not/here\n")
     add_group(root / mount, str(4 * GIB), GIB, 0, version)
+    assert free_bytes(root) == 3 * GIB
+
+
+def test_a_groups_name_may_have_any_bytes(root: Path) -> None:
+    write(root / "proc/self/cgroup", "")
+    (root / "proc/self/cgroup").write_bytes(b"0::/slurm/\xff\n")
+    add_group(root / V2 / "slurm" / os.fsdecode(b"\xff"), str(4 * GIB), GIB, 0, 2)
     assert free_bytes(root) == 3 * GIB
 
 

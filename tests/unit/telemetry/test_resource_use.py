@@ -26,6 +26,17 @@ def test_memory_that_was_touched_is_in_the_peak():
     subprocess.run(["sh", "-c", '"$@"; exit $?', "sh", sys.executable, "-c", TOUCHES], check=True)
 
 
+def test_a_programs_name_may_be_any():
+    """The kernel cuts it to 15 bytes, also within a letter."""
+    code = """
+from pathlib import Path
+from bagpipe_hpc.telemetry.resource_use import ResourceUse
+Path("/proc/self/comm").write_text("trainiere_größe")
+assert ResourceUse.now().peak_bytes
+"""
+    subprocess.run([sys.executable, "-X", "utf8", "-c", code], check=True)
+
+
 def test_shared_memory_is_told_apart():
     before = ResourceUse.now()
     with mmap.mmap(-1, PIECE) as shared:
