@@ -7,7 +7,7 @@ so slow that cores wait for them, though all ranks share a few: what is checked 
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bagpipe_hpc.tools.report import Report, median
@@ -64,7 +64,7 @@ def _measure(job: Job, arguments: argparse.Namespace) -> dict[str, Any]:
     return {"jobs": [figures], "measured_steps": steps, "set": overrides}
 
 
-def compare(lines: dict[int, Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
+def compare(lines: Mapping[int, Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
     """Measured and predicted steps by the number of trainers; the first is one, whose step predicts the others.
 
     Args:
