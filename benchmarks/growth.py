@@ -38,7 +38,8 @@ def run(arguments: argparse.Namespace) -> Report:
     check_overrides(arguments.set)
     FOLDER.mkdir(parents=True, exist_ok=True)
     report = Report("growth")
-    report.figures |= {"runs": arguments.runs, "slice": arguments.slice, "set": arguments.set, "jobs": []}
+    report.figures |= {"runs": arguments.runs, "link": arguments.link, "slice": arguments.slice}
+    report.figures |= {"lookahead": arguments.lookahead, "set": arguments.set, "jobs": []}
     trainers = sorted({1, *arguments.trainers})
     for link in usable_links([(LINKS | SLOW_LINKS)[arguments.link]], report):
         jobs = [Job(WORKLOAD, link, count, arguments.lookahead, spread=True) for count in trainers]
@@ -70,12 +71,13 @@ def compare(lines: Mapping[int, Sequence[dict[str, Any]]]) -> list[dict[str, Any
     Args:
         lines: of benchmark `step`, with one job each, for each run of so many trainers.
     """
-    jobs = {count: _median_job([line["jobs"][0] for line in runs]) for count, runs in lines.items()}
+    found = {count: [line["jobs"][0] for line in runs] for count, runs in lines.items()}
+    jobs = {count: _median_job(own) for count, own in found.items()}
     alone = jobs[1]
     compute_ms = alone["step_ms"] * (1 - alone["rows_share"])
     cells = []
     for count, job in jobs.items():
-        own = [line["jobs"][0] for line in lines[count]]
+        own = found[count]
         prediction = predict_job(job, compute_ms, lines[count][0])
         predicted_ms = prediction.step_s * 1e3
         cells.append(
@@ -89,9 +91,7 @@ def compare(lines: Mapping[int, Sequence[dict[str, Any]]]) -> list[dict[str, Any
                 "predicted_sums_ms": round(prediction.wait_reductions_s * 1e3, 3),
                 "measured_rows_ms": round(job["step_ms"] * job["rows_share"], 3),
                 "predicted_rows_ms": round(prediction.wait_rows_s * 1e3, 3),
-                "others_share": max(
-                    share for line in lines[count] for share in line["jobs"][0]["others_share_of_runs"]
-                ),
+                "others_share": max(share for one in own for share in one["others_share_of_runs"]),
             }
         )
     return cells

@@ -189,7 +189,8 @@ class RunPolicy:
     @property
     def smaller_state(self) -> str:
         """As `Policy.smaller_state`."""
-        return self.parts[0].smaller_state
+        with POLICIES.blaming(name_of(self._whole), "smaller_state fails"):
+            return self.parts[0].smaller_state
 
     @property
     def smaller_state_or(self) -> str:

@@ -195,6 +195,19 @@ def test_a_policy_that_makes_no_planner_is_named(tmp_path: Path, kind: type, mes
         replace(run, config=policy).policy(2).planner(WINDOW)
 
 
+class FailsForMemory(LookaheadPolicy):
+    @property
+    def smaller_state(self) -> str:
+        raise KeyError("no such setting")
+
+
+def test_a_policy_that_fails_where_memory_is_asked_for_is_named(tmp_path: Path) -> None:
+    run = made(tmp_path)
+    policy = replace(run.config, policy=PolicyConfig(f"{__name__}:FailsForMemory"))
+    with pytest.raises(BagpipeError, match=r"FailsForMemory': smaller_state fails: KeyError: 'no such setting'"):
+        _ = replace(run, config=policy).policy(2).smaller_state
+
+
 def test_a_wrong_row_is_named_in_its_group(tmp_path: Path) -> None:
     run = made(tmp_path, item=3)
     (batch, *_) = run.batches(run.schedule[0])
