@@ -152,8 +152,8 @@ def add_simulate(parser: argparse.ArgumentParser) -> None:
 
 
 def add_growth(parser: argparse.ArgumentParser) -> None:
-    links = ["100mbit", "300mbit", "1gbit", "10gbit"]
-    parser.add_argument("--link", choices=links, default=links[0], metavar="NAME", help="(default: %(default)s)")
+    links = ["30mbit", "100mbit", "300mbit", "1gbit", "10gbit"]
+    parser.add_argument("--link", choices=links, default="100mbit", metavar="NAME", help="(default: %(default)s)")
     parser.add_argument("--trainers", nargs="+", type=positive, default=[2, 4], metavar="T", help="(default: 2 4)")
     parser.add_argument("--slice", type=positive, default=64, metavar="N", help="samples of a trainer (default: 64)")
     parser.add_argument("--lookahead", type=positive, default=20, metavar="L", help="(default: 20)")

@@ -53,7 +53,7 @@ NODES = Link("nodes")
 LINKS = {link.name: link for link in (Link("native"), Link("10gbit", 10.0), Link("1gbit", 1.0, 500.0))}
 """The links of the targets, by name; `1gbit` has half a millisecond of latency as well."""
 
-SLOW_LINKS = {link.name: link for link in (Link("100mbit", 0.1), Link("300mbit", 0.3))}
+SLOW_LINKS = {link.name: link for link in (Link("30mbit", 0.03), Link("100mbit", 0.1), Link("300mbit", 0.3))}
 """So slow that two cores are idle while many ranks wait for them."""
 
 
