@@ -8,7 +8,7 @@ says which features there are, and `value_ids.py` turns raw values into ids.
 import json, pathlib, safetensors, torch
 
 folder = pathlib.Path(__file__).parent
-schema = json.loads((folder / "schema.json").read_text())
+schema = json.loads((folder / "schema.json").read_text(encoding="utf-8"))
 tables = {t["name"]: safetensors.safe_open(folder / t["file"], "pt").get_tensor(t["name"]) for t in schema["tables"]}
 program = torch.export.load(folder / "model.pt2").module()
 

@@ -8,7 +8,7 @@ import hashlib, json, pathlib
 from safetensors.numpy import load_file
 
 folder = pathlib.Path(__file__).parent
-tables = {table["name"]: table for table in json.loads((folder / "schema.json").read_text())["tables"]}
+tables = {table["name"]: table for table in json.loads((folder / "schema.json").read_text(encoding="utf-8"))["tables"]}
 numbers = load_file(folder / "vocabulary.safetensors") if (folder / "vocabulary.safetensors").exists() else {}
 known = {}
 

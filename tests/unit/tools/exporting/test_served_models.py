@@ -32,7 +32,7 @@ OF_SCHEMA = """
 [columns]
 bought = { kind = "label" }
 price = { kind = "numeric", standardise = true }
-visits = { kind = "numeric", integer = true, log = true }
+"größe" = { kind = "numeric", integer = true, log = true }
 user = { kind = "categorical", values = "integer" }
 item = { kind = "categorical" }
 seen = { kind = "sequence", longest = 4, table = "item" }

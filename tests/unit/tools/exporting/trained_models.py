@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -52,7 +53,7 @@ def train_small(folder: Path, shards: Path, overrides: Sequence[str]) -> np.ndar
 
 
 def score(folder: Path, exported: dict[str, Path], batches: dict[str, list[dict[str, Any]]]) -> dict[str, np.ndarray]:
-    """Score samples with exported models, in one process that cannot import this package.
+    """Score samples with exported models, in one process that cannot import this package, nor reads texts as UTF-8.
 
     Args:
         folder: for what passes between the processes.
@@ -65,7 +66,8 @@ def score(folder: Path, exported: dict[str, Path], batches: dict[str, list[dict[
         inputs.write_text(json.dumps(batches[name]))
         requests.append([str(model), str(inputs), str(outputs)])
     (folder / "requests.json").write_text(json.dumps(requests))
-    subprocess.run([sys.executable, "-I", PROGRAM, folder / "requests.json"], check=True, cwd=folder, timeout=240)
+    command = [sys.executable, "-I", "-X", "utf8=0", PROGRAM, folder / "requests.json"]
+    subprocess.run(command, check=True, cwd=folder, timeout=240, env=os.environ | {"LC_ALL": "C"})
     return {name: np.load(outputs) for name, (_, _, outputs) in zip(exported, requests, strict=True)}
 
 
