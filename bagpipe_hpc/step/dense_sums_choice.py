@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from bagpipe_hpc.cluster.core_share import threads_each
+from bagpipe_hpc.cluster.core_share import cores_of, threads_each
 
 AUTO = "auto"
 GRID_FROM_TRAINERS = 64
@@ -25,6 +25,7 @@ class TrainerCores(NamedTuple):
         threads: of its dense half.
         has_gpu: whether it computes on one.
         has_horovod: whether Horovod is installed there.
+        grouped: whether Linux shares its host's cores between sessions (`are_sessions_grouped`).
     """
 
     host: int
@@ -32,6 +33,7 @@ class TrainerCores(NamedTuple):
     threads: int
     has_gpu: bool
     has_horovod: bool = True
+    grouped: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,10 +43,12 @@ class DenseSumsChoice:
     Attributes:
         name: as `train.dense_sums` names it.
         reason: for the reader.
+        warning: what makes it slow here; empty where nothing is known to.
     """
 
     name: str
     reason: str
+    warning: str = ""
 
     def __str__(self) -> str:
         return f"sums of dense gradients: {self.name} ({self.reason})"
@@ -63,7 +67,7 @@ def choose_dense_sums(setting: str, trainers: Sequence[TrainerCores]) -> DenseSu
     if len(trainers) == 1 and (setting == AUTO or not have_horovod):
         return DenseSumsChoice("mpi", "one trainer has nothing to sum")
     if setting != AUTO:
-        return DenseSumsChoice(setting, f"train.dense_sums = {setting}")
+        return DenseSumsChoice(setting, f"train.dense_sums = {setting}", _warning(setting, trainers))
     if have_horovod and all(trainer.has_gpu for trainer in trainers):
         return DenseSumsChoice("horovod", "train.dense_sums = auto: trainers compute on GPUs")
     if len(trainers) >= GRID_FROM_TRAINERS:
@@ -75,3 +79,20 @@ def choose_dense_sums(setting: str, trainers: Sequence[TrainerCores]) -> DenseSu
     if share > threads:
         return DenseSumsChoice("horovod", f"{cores}, and one for Horovod's")
     return DenseSumsChoice("mpi", f"{cores}, and none for Horovod's")
+
+
+def _warning(setting: str, trainers: Sequence[TrainerCores]) -> str:
+    """That threads may stand still, where more trainers than cores wait for Horovod's.
+
+    These wait by yielding, and Linux has been seen to leave threads of other sessions waiting for a core meanwhile,
+    0.3 s and longer, where it shares cores between sessions.
+    """
+    places = [trainer[:2] for trainer in trainers]
+    crowded = any(trainer.grouped and not cores_of(trainer[:2], places) for trainer in trainers)
+    if setting != "horovod" or not crowded:
+        return ""
+    return (
+        "more trainers than cores on a host, Horovod's threads beside them, and Linux shares cores between sessions "
+        "(kernel.sched_autogroup_enabled = 1): ranks may stand still for tenths of a second; train.dense_sums=auto "
+        "sums by messages there"
+    )

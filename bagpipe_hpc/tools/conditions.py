@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from bagpipe_hpc.cluster.session_groups import are_sessions_grouped
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 _MEASURED = ("bagpipe_hpc", "data_prep", "scripts", "configs", ":(glob)benchmarks/**/*.py")
@@ -18,13 +20,17 @@ _MEASURED = ("bagpipe_hpc", "data_prep", "scripts", "configs", ":(glob)benchmark
 
 
 def conditions() -> dict[str, Any]:
-    """Command, commit, machine and load average; taken at the end of a measurement, so that the load covers it."""
+    """Command, commit, machine, whether it groups sessions, and load average.
+
+    Taken at the end of a measurement, so that the load covers it.
+    """
     return {
         "command": f"{_program()} {shlex.join(sys.argv[1:])}",
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "commit": _commit(),
         "machine": f"{_processor()}, {cores()} cores, {_memory_bytes() / 2**30:.0f} GiB",
         "software": f"Python {platform.python_version()}, numpy {np.__version__}",
+        "grouped_sessions": are_sessions_grouped(),
         "load_average": [round(load, 2) for load in os.getloadavg()],
     }
 

@@ -23,4 +23,6 @@ def settle_dense_sums(run: Run, comms: Communicators) -> Run:
     choice = choose_dense_sums(run.config.train.dense_sums, trainers)
     if comms.role is Role.ORACLE:
         log.info("%s", choice)
+        if choice.warning:
+            log.warning("%s", choice.warning)
     return run.with_dense_sums(choice.name)

@@ -5,6 +5,7 @@ import os
 import torch
 
 from bagpipe_hpc.cluster.core_share import cores_of
+from bagpipe_hpc.cluster.session_groups import are_sessions_grouped
 from bagpipe_hpc.models.dense_sums import has_horovod
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.time_limit import TimeLimit
@@ -60,4 +61,4 @@ def trainer_cores(run: Run, comms: Communicators) -> TrainerCores:
     """Where this trainer computes, and with how many threads; they have been started."""
     host, cores = _own_cores(comms)
     has_gpu = trainer_device(run, comms).type != "cpu"
-    return TrainerCores(host, cores, torch.get_num_threads(), has_gpu, has_horovod())
+    return TrainerCores(host, cores, torch.get_num_threads(), has_gpu, has_horovod(), are_sessions_grouped())

@@ -5,9 +5,11 @@ import pytest
 from bagpipe_hpc.step.dense_sums_choice import TrainerCores, choose_dense_sums
 
 
-def trainers(count: int, cores: int, threads: int, *, has_gpu: bool = False) -> list[TrainerCores]:
+def trainers(
+    count: int, cores: int, threads: int, *, has_gpu: bool = False, host: int = 0, grouped: bool = False
+) -> list[TrainerCores]:
     """So many on one host, all of whose cores each may use."""
-    return [TrainerCores(0, frozenset(range(cores)), threads, has_gpu)] * count
+    return [TrainerCores(host, frozenset(range(cores)), threads, has_gpu, grouped=grouped)] * count
 
 
 @pytest.mark.parametrize("setting", ["horovod", "mpi", "grid"], ids=["by horovod", "by messages", "by a grid"])
@@ -44,3 +46,26 @@ def test_auto_goes_by_cores_and_by_the_number_of_trainers(chosen: str, found: li
 def test_the_reason_tells_the_cores() -> None:
     told = "train.dense_sums = auto: cores for each trainer: 1, for its threads: 1, and none for Horovod's"
     assert choose_dense_sums("auto", trainers(2, cores=2, threads=1)).reason == told
+
+
+@pytest.mark.parametrize(
+    ("setting", "found", "warned"),
+    [
+        ("horovod", trainers(3, cores=2, threads=1, grouped=True), True),
+        ("horovod", [*trainers(1, cores=8, threads=1), *trainers(3, cores=2, threads=1, host=1, grouped=True)], True),
+        ("horovod", trainers(2, cores=2, threads=1, grouped=True), False),
+        ("horovod", trainers(3, cores=2, threads=1), False),
+        ("horovod", [*trainers(3, cores=2, threads=1), *trainers(1, cores=2, threads=1, host=1, grouped=True)], False),
+        ("horovod", trainers(1, cores=1, threads=4, grouped=True), False),
+        ("mpi", trainers(3, cores=2, threads=1, grouped=True), False),
+        ("grid", trainers(3, cores=2, threads=1, grouped=True), False),
+        ("auto", trainers(3, cores=2, threads=1, grouped=True), False),
+    ],
+)
+def test_horovod_among_more_trainers_than_cores_is_warned_of(
+    setting: str, found: list[TrainerCores], *, warned: bool
+) -> None:
+    """Where Linux shares cores between sessions; a trainer that is alone has no thread of Horovod's."""
+    choice = choose_dense_sums(setting, found)
+    assert ("train.dense_sums=auto" in choice.warning) is warned
+    assert bool(choice.warning) is warned
