@@ -85,10 +85,11 @@ def _warning(setting: str, trainers: Sequence[TrainerCores]) -> str:
     """That threads may stand still, where more trainers than cores wait for Horovod's.
 
     These wait by yielding, and Linux has been seen to leave threads of other sessions waiting for a core meanwhile,
-    0.3 s and longer, where it shares cores between sessions.
+    0.3 s and longer, where it shares cores between sessions. Trainers with GPUs have not been measured so.
     """
     places = [trainer[:2] for trainer in trainers]
-    crowded = any(trainer.grouped and not cores_of(trainer[:2], places) for trainer in trainers)
+    on_cores = [trainer for trainer in trainers if not trainer.has_gpu]
+    crowded = any(trainer.grouped and not cores_of(trainer[:2], places) for trainer in on_cores)
     if setting != "horovod" or not crowded:
         return ""
     return (

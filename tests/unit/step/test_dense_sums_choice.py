@@ -54,6 +54,7 @@ def test_the_reason_tells_the_cores() -> None:
         ("horovod", trainers(3, cores=2, threads=1, grouped=True), True),
         ("horovod", [*trainers(1, cores=8, threads=1), *trainers(3, cores=2, threads=1, host=1, grouped=True)], True),
         ("horovod", trainers(2, cores=2, threads=1, grouped=True), False),
+        ("horovod", trainers(3, cores=2, threads=1, grouped=True, has_gpu=True), False),
         ("horovod", trainers(3, cores=2, threads=1), False),
         ("horovod", [*trainers(3, cores=2, threads=1), *trainers(1, cores=2, threads=1, host=1, grouped=True)], False),
         ("horovod", trainers(1, cores=1, threads=4, grouped=True), False),
