@@ -155,7 +155,14 @@ def add_growth(parser: argparse.ArgumentParser) -> None:
     links = ["30mbit", "100mbit", "300mbit", "1gbit", "10gbit"]
     parser.add_argument("--link", choices=links, default="100mbit", metavar="NAME", help="(default: %(default)s)")
     parser.add_argument("--trainers", nargs="+", type=positive, default=[2, 4], metavar="T", help="(default: 2 4)")
-    parser.add_argument("--slice", type=positive, default=64, metavar="N", help="samples of a trainer (default: 64)")
+    samples = parser.add_mutually_exclusive_group()
+    samples.add_argument("--slice", type=positive, default=64, metavar="N", help="samples of a trainer (default: 64)")
+    samples.add_argument("--batch", type=positive, metavar="N", help="samples that all trainers share instead")
+    workloads = ["quickstart", "embedding_bound"]
+    parser.add_argument("--workload", choices=workloads, default="quickstart", help="(default: %(default)s)")
+    parser.add_argument(
+        "--servers", type=positive, metavar="S", help="hosts with a server each (default: two on the oracle's host)"
+    )
     parser.add_argument("--lookahead", type=positive, default=20, metavar="L", help="(default: 20)")
     parser.add_argument("--steps", type=positive, metavar="N", help="that count (default: 100, quick: 40)")
     _add_settings(parser)

@@ -1,25 +1,24 @@
 """`python -m benchmarks growth`: how a step grows with trainers where links decide, measured and predicted.
 
-Each trainer has a host, and a slice of the same number of samples whatever their number is, so that all compute for as
-long as one alone. From that one's step and the two numbers of the link the others are predicted. Nothing of theirs is
-fitted, in contrast to `simulate`, where each number of trainers has a time of a sample of its own. By default links are
-so slow that cores wait for them, though all ranks share a few: what is checked is how sums grow, not how ranks compute.
+Each trainer has a host. From the step of one alone and the two numbers of the link those of more are predicted. Nothing
+of theirs is fitted, in contrast to `simulate`, where each number of trainers has a time of a sample of its own. By
+default links are so slow that cores wait for them, though all ranks share a few: what is checked is how sums and rows
+grow, not how ranks compute.
 """
 
 import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.tools.report import Report, median
 from benchmarks.jobs.links import LINKS, SLOW_LINKS, usable_links
 from benchmarks.jobs.own_settings import require_free
 from benchmarks.jobs.workload import WORKLOADS
 from benchmarks.simulate import predict_job
-from benchmarks.step.benchmark import FOLDER, SERVERS, job_figures
-from benchmarks.step.training_job import Job, check_overrides, run_job, steady_steps
+from benchmarks.step.benchmark import FOLDER, job_figures
+from benchmarks.step.training_job import SERVERS, Job, check_overrides, run_job, steady_steps
 
-WORKLOAD = WORKLOADS["quickstart"]
-"""Its gradients of dense weights, 1.9 MB, take much longer over a slow link than a small slice takes to compute."""
 HEADINGS = (
     *("T", "measured ms", "predicted ms", "error", "waiting for sums ms", "predicted ms"),
     *("for rows ms", "predicted ms", "others' load %"),
@@ -31,54 +30,73 @@ def run(arguments: argparse.Namespace) -> Report:
     """Measure and predict; see `command` for the arguments.
 
     Raises:
-        ConfigError: a setting is wrong, or the benchmark's own.
+        ConfigError: a setting is wrong, or the benchmark's own, or trainers cannot share a batch evenly.
         RanksFailedError: a job ended with an error.
     """
     require_free(arguments.set, ["train.batch_size", "train.threads"])
     check_overrides(arguments.set)
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    report = Report("growth")
-    report.figures |= {"runs": arguments.runs, "link": arguments.link, "slice": arguments.slice}
-    report.figures |= {"lookahead": arguments.lookahead, "set": arguments.set, "jobs": []}
     trainers = sorted({1, *arguments.trainers})
+    samples = samples_of(trainers, arguments.slice, arguments.batch)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    workload = WORKLOADS[arguments.workload]
+    apart = arguments.servers is not None
+    servers = arguments.servers if apart else SERVERS
+    report = Report("growth")
+    report.figures |= {"runs": arguments.runs, "link": arguments.link, "batch_sizes": samples}
+    report.figures |= {"workload": workload.name, "servers": servers, "servers_apart": apart}
+    report.figures |= {"lookahead": arguments.lookahead, "set": arguments.set, "jobs": []}
     for link in usable_links([(LINKS | SLOW_LINKS)[arguments.link]], report):
-        jobs = [Job(WORKLOAD, link, count, arguments.lookahead, spread=True) for count in trainers]
+        jobs = [Job(workload, link, count, arguments.lookahead, True, servers, apart) for count in trainers]
         lines: dict[int, list[dict[str, Any]]] = {count: [] for count in trainers}
         for number in range(arguments.runs):
             for job in jobs if number % 2 == 0 else reversed(jobs):
-                lines[job.trainers].append(_measure(job, arguments))
+                lines[job.trainers].append(_measure(job, samples[job.trainers], arguments))
         cells = compare(lines)
         report.figures["jobs"] += cells
-        title = f"{WORKLOAD.name}, {link.name}, {arguments.slice} samples a trainer, a host each"
+        shared = f"batches of {arguments.batch}" if arguments.batch else f"{arguments.slice} samples a trainer"
+        title = f"{workload.name}, {link.name}, {shared}, a host each"
         report.table(title, HEADINGS, [_row(cell) for cell in cells])
     return report
 
 
-def _measure(job: Job, arguments: argparse.Namespace) -> dict[str, Any]:
+def samples_of(trainers: Sequence[int], slice_size: int, batch_size: int | None) -> dict[int, int]:
+    """Samples of a batch by the number of trainers: a slice for each, or always as many.
+
+    Raises:
+        ConfigError: some trainers would have a sample more than others.
+    """
+    if batch_size is None:
+        return {count: count * slice_size for count in trainers}
+    for count in trainers:
+        if batch_size % count:
+            raise ConfigError(f"--batch {batch_size}: {count} trainers cannot share it; use a multiple of {count}")
+    return dict.fromkeys(trainers, batch_size)
+
+
+def _measure(job: Job, batch_size: int, arguments: argparse.Namespace) -> dict[str, Any]:
     """One run, as a line of benchmark `step`."""
-    batch_size = job.trainers * arguments.slice
     overrides = [f"train.batch_size={batch_size}", "train.threads=1", *arguments.set]
     steps = arguments.steps or (20 if arguments.quick else 100)
     shards = job.workload.shards(FOLDER, steady_steps(job.lookahead, steps).total, batch_size)
-    result = run_job(job, shards, SERVERS, steps, overrides, FOLDER)
+    result = run_job(job, shards, steps, overrides, FOLDER)
     figures = job_figures(job, [result], job.workload.config(overrides))
-    return {"jobs": [figures], "measured_steps": steps, "set": overrides}
+    return {"jobs": [figures], "batch_size": batch_size, "measured_steps": steps, "set": overrides}
 
 
 def compare(lines: Mapping[int, Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
     """Measured and predicted steps by the number of trainers; the first is one, whose step predicts the others.
 
     Args:
-        lines: of benchmark `step`, with one job each, for each run of so many trainers.
+        lines: of benchmark `step`, with one job each and its batch size, for each run of so many trainers.
     """
     found = {count: [line["jobs"][0] for line in runs] for count, runs in lines.items()}
     jobs = {count: _median_job(own) for count, own in found.items()}
     alone = jobs[1]
-    compute_ms = alone["step_ms"] * (1 - alone["rows_share"])
+    ms_of_sample = alone["step_ms"] * (1 - alone["rows_share"]) / lines[1][0]["batch_size"]
     cells = []
     for count, job in jobs.items():
-        own = found[count]
-        prediction = predict_job(job, compute_ms, lines[count][0])
+        own, line = found[count], lines[count][0]
+        prediction = predict_job(job, ms_of_sample * line["batch_size"] / count, line)
         predicted_ms = prediction.step_s * 1e3
         cells.append(
             {

@@ -116,13 +116,15 @@ def calibrating(group: list[Cell]) -> Cell:
     return max(emulated, key=lambda job: (LINKS[job["link"]].gbit_per_s, job["lookahead"]))
 
 
-def cluster_of(link: Link, trainers: int, compute_s_per_sample: float, *, spread: bool) -> Cluster:
-    """The cluster that benchmark `step` runs a job on: all servers on one host."""
+def cluster_of(
+    link: Link, trainers: int, compute_s_per_sample: float, *, spread: bool, server_hosts: int = 1
+) -> Cluster:
+    """The cluster that benchmark `step` runs a job on."""
     return Cluster(
         trainers=trainers,
         compute_s_per_sample=compute_s_per_sample,
         trainers_per_host=1 if spread else trainers,
-        server_hosts=1 if link.is_emulated else 0,
+        server_hosts=server_hosts if link.is_emulated else 0,
         bytes_per_s=link.bytes_per_s,
         latency_s=(link.latency_us + _MPI_EXTRA_LATENCY_US.get(link.name, _FURTHER_EXTRA_LATENCY_US)) * 1e-6,
     )
@@ -165,6 +167,7 @@ def predict_job(job: Cell, busy_ms: float, line: dict[str, Any]) -> Prediction:
         job["trainers"],
         busy_ms * 1e-3 * job["trainers"] / batch_size,
         spread=job["spread"],
+        server_hosts=job.get("server_hosts", 1),  # results of before 2026-11-29 do not have it
     )
     train = config.train
     cluster = replace(cluster, dense_sums=train.dense_sums, has_sums_thread=train.sums_thread != MOVER)

@@ -20,10 +20,9 @@ from benchmarks.jobs.other_load import wait_for_quiet
 from benchmarks.jobs.workload import WORKLOADS, Workload
 from benchmarks.step.figures import StepFigures, Traffic
 from benchmarks.step.table import HEADINGS, LEGEND, table_rows
-from benchmarks.step.training_job import Job, JobResult, check_overrides, run_job, steady_steps
+from benchmarks.step.training_job import SERVERS, Job, JobResult, check_overrides, run_job, steady_steps
 
 FOLDER = REPOSITORY / "build" / "bench"
-SERVERS = 2
 WINDOWS = (1, 2, 10, 50, 200)
 TRAINERS = (1, 2, 4)
 SWEPT_TRAINERS = 2
@@ -94,7 +93,7 @@ def _run_all(
             shards = job.workload.shards(FOLDER, most_steps, batch_size)
             if arguments.quiet_s and not wait_for_quiet(arguments.quiet_s):
                 print("step: others keep the cores busy; measuring all the same", file=sys.stderr)
-            result = run_job(job, shards, SERVERS, measured_steps, arguments.set, FOLDER)
+            result = run_job(job, shards, measured_steps, arguments.set, FOLDER)
             results[job].append(result)
             print(
                 f"run {number + 1}, {job}: {batch_size / result.figures.step_ms * 1e3:,.0f} samples/s, "
@@ -110,13 +109,16 @@ def job_figures(job: Job, results: Sequence[JobResult], config: Config) -> dict[
     figures = StepFigures.median([result.figures for result in results])
     summary = results[0].summary
     record = RowRecord.of(config)
-    traffic = Traffic.of_step(figures, record, summary["dense_weights"], job.trainers, spread=job.spread)
+    traffic = Traffic.of_step(
+        figures, record, summary["dense_weights"], job.trainers, spread=job.spread, server_hosts=job.server_hosts
+    )
     rates = [config.train.batch_size / result.figures.step_ms * 1e3 for result in results]
     return {
         "workload": job.workload.name,
         "link": job.link.name,
         "trainers": job.trainers,
         "spread": job.spread,
+        "server_hosts": job.server_hosts,
         "lookahead": job.lookahead,
         "samples_per_s": median(rates),
         "samples_per_s_of_runs": [round(rate) for rate in rates],

@@ -79,12 +79,19 @@ class Traffic:
 
     @classmethod
     def of_step(
-        cls, figures: StepFigures, record: RowRecord, dense_weights: int, trainers: int, *, spread: bool
+        cls,
+        figures: StepFigures,
+        record: RowRecord,
+        dense_weights: int,
+        trainers: int,
+        *,
+        spread: bool,
+        server_hosts: int = 1,
     ) -> "Traffic":
         """From a step's rows.
 
-        Servers share one host. Trainers share another, over whose link all rows come and go; or they are spread, one a
-        host, and their sums cross links, too. Links carry both directions at once.
+        Servers share one host, or several evenly. Trainers share another, over whose link all rows come and go; or they
+        are spread, one a host, and their sums cross links, too. Links carry both directions at once.
 
         Args:
             figures: of a step.
@@ -92,6 +99,7 @@ class Traffic:
             dense_weights: number of weights of the dense model.
             trainers: number T.
             spread: each trainer has a host of its own.
+            server_hosts: hosts with servers.
         """
         moved = max(figures.rows_fetched, figures.rows_written_back) * record.bytes
         if not spread or trainers == 1:
@@ -100,7 +108,8 @@ class Traffic:
         summed = 4 * (figures.rows_reduced * record.embedding_dim + dense_weights)
         reductions = 2 * (trainers - 1) / trainers * summed
         own = moved / trainers
-        return cls(own, reductions) if own + reductions > moved else cls(moved, 0.0)
+        of_servers = moved / server_hosts
+        return cls(own, reductions) if own + reductions > of_servers else cls(of_servers, 0.0)
 
     def link_ms(self, bytes_per_s: float) -> float:
         """Time that the busiest link needs for a step."""

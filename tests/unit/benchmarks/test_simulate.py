@@ -38,6 +38,8 @@ def test_clusters_of_bench_step() -> None:
     assert behind.bytes_per_s == 125e6
     assert behind.latency_s == pytest.approx(570e-6)
     assert cluster_of(LINKS["1gbit"], 3, 1e-5, spread=True).reduces_over_links
+    assert cluster_of(LINKS["1gbit"], 3, 1e-5, spread=True, server_hosts=4).server_hosts == 4
+    assert cluster_of(LINKS["native"], 3, 1e-5, spread=True, server_hosts=4).is_one_host
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,15 @@ def test_a_job_is_described_by_the_medians_of_its_runs() -> None:
     assert figures["row_bytes_on_link"] == 1000 * 17 * 4  # 16 weights and the accumulator
     assert figures["link_ms"] == pytest.approx(68_000 / 125e6 * 1e3)
     json.dumps(figures)
+
+
+def test_ranks_are_placed_in_their_order() -> None:
+    job = Job(QUICKSTART, LINKS["1gbit"], trainers=3, lookahead=1, spread=False)
+    assert (job.ranks_of_hosts, job.server_hosts) == ([3, 3], 1)
+    assert replace(job, spread=True).ranks_of_hosts == [3, 1, 1, 1]
+    apart = replace(job, spread=True, servers=4, servers_apart=True)
+    assert (apart.ranks_of_hosts, apart.server_hosts) == ([1, 1, 1, 1, 1, 1, 1, 1], 4)
+    assert replace(apart, link=LINKS["native"]).ranks_of_hosts == [8]
 
 
 def cell(lookahead: int, rate: float, link_ms: float, trainers: int = 2) -> dict[str, Any]:

@@ -90,6 +90,7 @@ def test_sums_of_spread_trainers_cross_links(trainers: int, share: float) -> Non
 def test_the_servers_link_may_be_the_busiest() -> None:
     few_sums = replace(FIGURES, rows_reduced=10.0)
     assert Traffic.of_step(few_sums, RECORD, 100, 4, spread=True) == Traffic(900 * 36, 0.0)
+    assert Traffic.of_step(few_sums, RECORD, 100, 4, spread=True, server_hosts=2) == Traffic(450 * 36, 0.0)
 
 
 def test_a_single_trainer_sends_no_sums() -> None:
