@@ -12,12 +12,15 @@ from bagpipe_hpc.storage.checkpoints.folder import find_checkpoints, step_of
 
 log = logging.getLogger(__name__)
 
+GROUP_AUC = "group_auc"
+"""The measure that depends on a setting more: by which feature test rows are grouped."""
+
 
 def start_judge(run: Run) -> Judge:
     """What compares the evaluations of a run, with the standing of the checkpoint that it goes on from.
 
-    Where evaluations are compared in another way than then, or are of other test rows, comparing starts anew. An
-    evaluation of that step that is kept counts, too.
+    Where evaluations are compared in another way than then, such as by an AUC of other groups, or are of other test
+    rows, comparing starts anew. An evaluation of that step that is kept counts, too.
     """
     config = run.config.train
     samples = judged_samples(config, run.manifest.rows("test"))
@@ -25,20 +28,29 @@ def start_judge(run: Run) -> Judge:
     manifest = run.start.manifest if run.start else None
     if manifest is None or not run.trains:
         return Judge(rule)
-    of_these_rows = manifest.evaluation_data == run.manifest.digest("test")
-    if manifest.standing is None or (of_these_rows and rule.applies_to(manifest.standing)):
+    group = manifest.config.get("train", {}).get("auc_group", "")
+    of_these_groups = config.best_by != GROUP_AUC or group == config.auc_group
+    compares = manifest.evaluation_data == run.manifest.digest("test") and of_these_groups
+    if manifest.standing is None or (compares and rule.applies_to(manifest.standing)):
         judge = Judge(rule, manifest.standing)
-        for evaluation in run.kept_evaluations if of_these_rows else ():
+        for evaluation in run.kept_evaluations if compares else ():
             if evaluation.samples == samples:
                 judge.see(manifest.step, evaluation)
         return judge
     log.info(
-        "evaluations up to step %d were of other test rows, or compared by %s (train.best_by): the best one, and how "
-        "long none was better, count anew",
+        "evaluations up to step %d were of other test rows, or compared by %s: the best one, and how long none was "
+        "better, count anew",
         manifest.step,
-        manifest.standing.measure,
+        _named(manifest.standing.measure, group),
     )
     return Judge(rule)
+
+
+def _named(measure: str, group: str) -> str:
+    """A measure that evaluations were compared by, with the settings that chose it."""
+    if measure == GROUP_AUC:
+        return f"{measure} of {group} (train.best_by, train.auc_group)"
+    return f"{measure} (train.best_by)"
 
 
 def best_of(judge: Judge) -> Best:

@@ -54,6 +54,26 @@ def test_other_evaluations_count_anew(
     assert "evaluations up to step 100 were of other test rows, or compared by auc" in caplog.text
 
 
+def test_an_auc_of_other_groups_counts_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """So does one of the checkpoint's own step that is kept."""
+    of_groups = replace(STANDING, measure="group_auc")
+    facts = {"evaluation_data": SHARDS.digest("test"), "config": {"train": {"auc_group": "C1"}}}
+    start = write(tmp_path / "all", 100, standing=of_groups, **facts)
+    same = start_judge(run_of(tmp_path, start, best_by="group_auc", auc_group="C1"))
+    assert same.now == of_groups
+    assert start_judge(run_of(tmp_path, start, best_by="auc", auc_group="C2")).now is None
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+        other = start_judge(run_of(tmp_path, start, best_by="group_auc", auc_group="C2"))
+    assert other.now is None
+    assert "compared by group_auc of C1 (train.best_by, train.auc_group): the best one" in caplog.text
+    first = write(tmp_path / "first", 100, **facts)
+    for group, now in (("C1", 0.8), ("C2", None)):
+        run = run_of(tmp_path, first, best_by="group_auc", auc_group=group)
+        kept = start_judge(replace(run, kept_evaluations=(replace(evaluation(0.7), group_auc=0.8),))).now
+        assert (kept.best if kept else None) == now
+
+
 def evaluation(auc: float, samples: int = 50) -> Evaluation:
     return Evaluation(samples, auc, 0.0, 0.5, 1.0, 1.0)
 
