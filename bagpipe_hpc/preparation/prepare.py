@@ -10,6 +10,7 @@ from pathlib import Path
 from bagpipe_hpc.cluster.host_memory import free_bytes
 from bagpipe_hpc.config.doors import POLICIES
 from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.config.unused import unused_settings
 from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.schedule import Segment, build_schedule, without_effect
@@ -72,7 +73,7 @@ def prepare_run(config: Config) -> Run:
             f"train.batch_size = {config.train.batch_size}: the training data has {train_rows} rows, so no batch would "
             f"ever be full; use {train_rows} at most, or prepare more rows"
         )
-    for remark in without_effect(config.train, train_rows, test_rows):
+    for remark in (*unused_settings(config), *without_effect(config.train, train_rows, test_rows)):
         log.warning(remark)
     run = Run(config, manifest, tuple(schedule), start, None if start else find_warm_start(config, manifest))
     run = replace(run, replayed=find_replayed(run), kept_evaluations=find_kept(run))

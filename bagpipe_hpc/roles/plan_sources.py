@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from bagpipe_hpc.errors import CapacityError
 from bagpipe_hpc.plan.batch_plan import BatchPlan
-from bagpipe_hpc.plan.exchange_grid import choose_grid
+from bagpipe_hpc.plan.exchange_grid import OVER_GRID, choose_grid
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.planning.groups import slots_by_group
@@ -55,8 +55,13 @@ def open_source(run: Run, need: CacheNeed, trainers: int, trace: Trace) -> PlanS
         trace: this rank's timeline.
     """
     source = SavedSource(run, trainers, trace) if run.config.train.plans else PlannedSource(run, need, trainers, trace)
-    if has_homes(run.config.cache.sharing):
-        log.info("%s", choose_grid(run.config.cache.exchange, trainers))
+    cache = run.config.cache
+    if has_homes(cache.sharing):
+        log.info("%s", choose_grid(cache.exchange, trainers))
+    elif cache.exchange == OVER_GRID:
+        log.warning(
+            "cache.exchange = '%s': it is for rows with one home, and rows are %s", cache.exchange, cache.sharing
+        )
     return source
 
 

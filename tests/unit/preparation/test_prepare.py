@@ -246,9 +246,10 @@ def test_settings_without_effect_are_told(tmp_path: Path, caplog: pytest.LogCapt
     with caplog.at_level(logging.WARNING):
         prepare_run(config)
         assert not caplog.messages
-        prepare_run(replace(config, train=replace(config.train, max_steps=6)))
+        prepare_run(replace(config, train=replace(config.train, max_steps=6, stop_min_delta=0.5)))
     assert caplog.messages == [
-        "train.max_steps = 6: train.epochs = 1 ends the run sooner, after 5 steps; set more epochs to train longer"
+        "train.stop_min_delta = 0.5: it is for train.stop_after, which is 0",
+        "train.max_steps = 6: train.epochs = 1 ends the run sooner, after 5 steps; set more epochs to train longer",
     ]
 
 
