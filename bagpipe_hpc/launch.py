@@ -116,6 +116,8 @@ def run_alone(purpose: Purpose, loop: "Loop | None" = None) -> None:
     from bagpipe_hpc.step.slice_step import click_training
 
     log_to_terminal("reference", speaks=True, voice=purpose.voice)
+    if purpose.config.train.preflight:
+        _preflight(purpose.config, purpose.folder or Path(), look_for_gpus=True, speaks=True)
     purpose.check()
     device = check_reference_settings(purpose.config)
     run, what = purpose.lay_out(trainers=0)
@@ -167,7 +169,7 @@ def run_role(purpose: Purpose, loop: "Loop | None" = None) -> None:
                 for line in placement.describe(hosts):
                     log.info(line)
             if config.train.preflight:
-                _preflight(config, comms, purpose.folder or Path())
+                _preflight_together(config, comms, purpose.folder or Path())
             stop = purpose.stop_request(listens=comms.role is Role.ORACLE)
             held.enter_context(stop)
             run, need = _prepare(purpose, comms, held)
@@ -197,22 +199,36 @@ def _failure(error: BaseException, who: str = "") -> str:
     return f"bagpipe: {who}failed: {error!r}\n{''.join(traceback.format_exception(error))}"
 
 
-def _preflight(config: Config, comms: Communicators, output: Path) -> None:
+def _preflight_together(config: Config, comms: Communicators, output: Path) -> None:
     """Examine the set-up, a line a check in the oracle's log. Collective over: all ranks.
 
     Raises:
         RefusalError: on every rank: a run would fail here.
     """
-    from bagpipe_hpc.tools.doctor import require_healthy
-
-    is_trainer = comms.role is Role.TRAINER
+    is_trainer, is_oracle = comms.role is Role.TRAINER, comms.role is Role.ORACLE
     try:
-        checks = require_healthy(output, config.train.timeout_s, look_for_gpus=is_trainer)
+        _preflight(config, output, look_for_gpus=is_trainer, speaks=is_oracle)
     except ConfigError as error:
         raise RefusalError(str(error)) from error
-    if comms.role is Role.ORACLE:
-        for line in checks:
-            log.info("preflight: %s", line)
+
+
+def _preflight(config: Config, output: Path, *, look_for_gpus: bool, speaks: bool) -> None:
+    """Examine the set-up. Collective over: all ranks.
+
+    Args:
+        config: of the run.
+        output: folder that all ranks have to share.
+        look_for_gpus: whether this rank computes.
+        speaks: whether it says what was found, a line a check.
+
+    Raises:
+        ConfigError: on every rank: a run would fail here.
+    """
+    from bagpipe_hpc.tools.doctor import require_healthy
+
+    checks = require_healthy(output, config.train.timeout_s, look_for_gpus=look_for_gpus)
+    for line in checks if speaks else ():
+        log.info("preflight: %s", line)
 
 
 def _prepare(purpose: Purpose, comms: Communicators, held: ExitStack) -> tuple[Run, CacheNeed]:

@@ -1,5 +1,6 @@
 """How a rank's part of a run ends when it is interrupted or fails."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -11,6 +12,7 @@ from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.preparation.training import Training
 from bagpipe_hpc.run.purpose import Purpose
 from bagpipe_hpc.step.slice_step import Loop, Session
+from bagpipe_hpc.tools import doctor
 from bagpipe_hpc.tools.scoring.predict import Predicting
 from tests.unit.preparation.test_prepare import write_clicks
 
@@ -75,3 +77,23 @@ def test_what_ends_a_run_of_one_rank_ends_its_log(
     ended = log.partition(" ERROR ")[2]
     assert told in ended
     assert ("Traceback" in ended) == (error is ValueError)
+
+
+def test_a_run_of_one_rank_is_examined_first_if_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As one of several ranks; the folder of a run that would fail is not begun."""
+    config = write_clicks(tmp_path)
+    asked = replace(config, train=replace(config.train, preflight=True))
+
+    def refuse(output: Path, timeout_s: float, *, look_for_gpus: bool) -> NoReturn:
+        raise ConfigError(f"train.preflight: {output}, {timeout_s}, {look_for_gpus}")
+
+    monkeypatch.setattr(doctor, "require_healthy", refuse)
+    with pytest.raises(ConfigError, match=rf"train\.preflight: {config.train.output}, 300.0, True"):
+        launch.run_alone(Training(asked))
+    assert not Path(config.train.output).exists()
+    monkeypatch.setattr(doctor, "require_healthy", lambda *_, **__: ["healthy"])
+    with pytest.raises(ValueError, match="no idea"):
+        launch.run_alone(Training(asked), fails)
+    assert "preflight: healthy" in capsys.readouterr().err
