@@ -1,7 +1,7 @@
 """What a plan asks of trainers, servers and links, in numbers: all that a prediction needs of it."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil, log2
 from typing import NamedTuple
@@ -18,14 +18,15 @@ class Hop(NamedTuple):
     """What the busiest trainer sends or takes in at once, of rows of one kind.
 
     Attributes:
-        rows: how many.
+        rows: how many, as wide as those of float32 numbers.
         messages: in so many at most, each way.
     """
 
-    rows: int
+    rows: float
     messages: int
 
 
+_WEIGHT_BYTES = 4
 _OF_TWO_HOSTS = 2
 """Hops of a sum there and back."""
 
@@ -70,8 +71,8 @@ class BatchLoad:
     fetched_by_all: int
     written: int
     written_by_all: int
-    reduced_now: int
-    reduced_later: int
+    reduced_now: float
+    reduced_later: float
     plan_bytes: int
     now_home: Hops = ()
     next_copies: Hops = ()
@@ -81,12 +82,29 @@ class BatchLoad:
     later_over_hosts: Hops = ()
 
     @property
-    def rows_exchanged(self) -> int:
+    def rows_exchanged(self) -> float:
         """Rows that a trainer sends to others, passed on ones among them."""
         of_homes = (self.now_home, self.next_copies, self.later_home, self.rest_copies)
         over_hosts = (self.now_over_hosts, self.later_over_hosts)  # each host but the ends sends there and back
         return sum(hop.rows for hops in of_homes for hop in hops) + sum(
             hop.rows for hops in over_hosts for hop in hops[: 1 if len(hops) == _OF_TWO_HOSTS else 2]
+        )
+
+    def with_gradients_of(self, number_bytes: int) -> "BatchLoad":
+        """The same, gradients of rows counted as float32 rows of as many bytes.
+
+        Args:
+            number_bytes: of a number of a gradient that travels between trainers.
+        """
+        share = number_bytes / _WEIGHT_BYTES
+        home = (self.now_home, self.later_home)
+        now_home, later_home = (tuple(Hop(hop.rows * share, hop.messages) for hop in hops) for hops in home)
+        return replace(
+            self,
+            reduced_now=self.reduced_now * share,
+            reduced_later=self.reduced_later * share,
+            now_home=now_home,
+            later_home=later_home,
         )
 
     @classmethod

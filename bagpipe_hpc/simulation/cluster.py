@@ -44,6 +44,7 @@ class Cluster:
         has_sums_thread: whether sums by messages have a thread and a core of their own (`train.sums_thread`).
         sums_notice_s: until that sees that it may go on (6 to 10 us measured beyond what a spinning thread takes:
             benchmarks/notes/2026-11-25-sums-thread.md).
+        row_sum_bytes: of a number of a row's gradient between trainers (`train.row_sums`).
         begun_at_once: part of the time of many messages by one call until that returns; the mover has the rest.
     """
 
@@ -65,6 +66,7 @@ class Cluster:
     dense_sums: str = "horovod"
     has_sums_thread: bool = False
     sums_notice_s: float = 10e-6
+    row_sum_bytes: int = 4
     begun_at_once: float = 0.25
 
     def compute_s(self, samples: int) -> float:

@@ -57,18 +57,20 @@ def predict(
     counted = steady(len(loads) - 1, window.lookahead)
     if not counted:
         raise ValueError(f"{len(loads) - 1} batches have no steady state with a window of {window.lookahead}")
-    times = Pipeline(loads, window, cluster, record, order).run()
+    sent = [load.with_gradients_of(cluster.row_sum_bytes) for load in loads]
+    times = Pipeline(sent, window, cluster, record, order).run()
     step_s = (times[counted[-1]].end_s - times[counted[0]].start_s) / len(counted)
     wait_rows_s = _mean(times, counted, lambda step: step.wait_rows_s)
     wait_reductions_s = _mean(times, counted, lambda step: step.wait_reductions_s)
 
-    def mean(count: Callable[[BatchLoad], int]) -> float:
+    def mean(count: Callable[[BatchLoad], float]) -> float:
         return _mean(loads, counted, count)
 
     unique = mean(lambda load: load.unique_rows)
-    reduced = mean(lambda load: load.reduced_now + load.reduced_later) if cluster.trainers > 1 else 0.0
+    reduced = mean(_reduced) if cluster.trainers > 1 else 0.0
     fetched, written = mean(lambda load: load.fetched_by_all), mean(lambda load: load.written_by_all)
-    exchanged = mean(lambda load: load.rows_exchanged)
+    reduced_on_links = _mean(sent, counted, _reduced)  # with one trainer there are none
+    exchanged = _mean(sent, counted, lambda load: load.rows_exchanged)
     plan_bytes = mean(lambda load: load.plan_bytes)
     return Prediction(
         samples_per_s=mean(lambda load: load.samples) / step_s,
@@ -83,9 +85,14 @@ def predict(
         rows_reduced=reduced,
         plan_bytes=plan_bytes,
         busiest_link_s=_busiest_link_s(
-            cluster, record, fetched, written, reduced, exchanged, plan_bytes, order.dense_weights
+            cluster, record, fetched, written, reduced_on_links, exchanged, plan_bytes, order.dense_weights
         ),
     )
+
+
+def _reduced(load: BatchLoad) -> float:
+    """Rows whose gradients are summed over the trainers."""
+    return load.reduced_now + load.reduced_later
 
 
 def _mean(items: Sequence, counted: range, value: Callable) -> float:  # type: ignore[type-arg]

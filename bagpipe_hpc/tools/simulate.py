@@ -266,6 +266,7 @@ def simulate(arguments: argparse.Namespace) -> Report:
         message_s=arguments.message_us * 1e-6,
         dense_sums=config.train.dense_sums,
         has_sums_thread=config.train.sums_thread != MOVER,
+        row_sum_bytes=config.train.row_sum_bytes,
     )
     lookaheads = arguments.lookahead or sorted({1, config.lookahead.batches})
     steady_batches = arguments.batches or trace.steady_batches(max(lookaheads))

@@ -172,6 +172,11 @@ class TrainConfig:
         require(bool(self.output), "train.output", self.output, "name a folder")
 
     @property
+    def row_sum_bytes(self) -> int:
+        """Of a number of a row's gradient that travels between trainers."""
+        return 4 if self.row_sums == "float32" else 2
+
+    @property
     def share_of_late_weights(self) -> float:
         """Of the dense weights, that those with late gradients are at most."""
         return self.late_share if self.weight_gradients == LATE else 0.0

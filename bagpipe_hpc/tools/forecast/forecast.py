@@ -56,7 +56,12 @@ def forecast(arguments: argparse.Namespace, tell: Tell) -> Report:
     outlooks = plan_all(run, trainers, _lookaheads(arguments, run.config), arguments.batches or 0, tell)
     orders = StepOrders.of(run.config, run.model_facts)
     train = run.config.train
-    base = replace(base, dense_sums=train.dense_sums, has_sums_thread=train.sums_thread != MOVER)
+    base = replace(
+        base,
+        dense_sums=train.dense_sums,
+        has_sums_thread=train.sums_thread != MOVER,
+        row_sum_bytes=train.row_sum_bytes,
+    )
     judge = _Judge(arguments, base, outlooks, orders)
     report = Report("plan")
     report.figures |= {"config": str(arguments.config), "overrides": list(arguments.overrides)}

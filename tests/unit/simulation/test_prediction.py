@@ -8,7 +8,7 @@ import pytest
 
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.planning.window import Window
-from bagpipe_hpc.simulation.batch_load import BatchLoad
+from bagpipe_hpc.simulation.batch_load import BatchLoad, Hop
 from bagpipe_hpc.simulation.calibration import compute_s_per_sample
 from bagpipe_hpc.simulation.cluster import Cluster
 from bagpipe_hpc.simulation.prediction import Prediction, predict, steady
@@ -71,6 +71,24 @@ def test_the_busiest_link(cluster: Cluster, link_ms: float) -> None:
     loads = segment(batch, Window(1, 1), 4)
     prediction = predict(loads, Window(1, 1), cluster, RECORD, StepOrder())
     assert prediction.busiest_link_s * 1e3 == pytest.approx(link_ms)
+
+
+def test_gradients_of_rows_in_16_bits_take_half_the_bytes() -> None:
+    """Those that are summed, and those that go home; copies do not. Rows are counted whole."""
+    summed = replace(BATCH, fetched=0, written=0, fetched_by_all=0, written_by_all=0, reduced_now=30, reduced_later=40)
+    home = replace(BATCH, fetched=0, written=0, fetched_by_all=0, written_by_all=0, now_home=(Hop(30, 1),))
+    copies = replace(home, now_home=(), next_copies=(Hop(30, 1),), rest_copies=(Hop(40, 1),))
+    cluster = replace(CLUSTER, trainers=2, server_hosts=2, latency_s=0.0, call_s=0.0, compute_s_per_sample=1e-6)
+    short = replace(cluster, row_sum_bytes=2)
+    later = replace(home, now_home=(), later_home=(Hop(9, 1),))
+    for batch, share in ((summed, 0.5), (home, 0.5), (later, 0.5), (copies, 1)):
+        loads = segment(batch, Window(1, 1), 4)
+        whole, half = (predict(loads, Window(1, 1), of, RECORD, StepOrder()) for of in (cluster, short))
+        assert whole.busiest_link_s > 0
+        assert half.busiest_link_s == pytest.approx(share * whole.busiest_link_s)
+        assert half.rows_reduced == whole.rows_reduced
+        assert half.wait_reductions_s == pytest.approx(share * whole.wait_reductions_s, rel=0.05, abs=2e-3)
+        assert (half.wait_reductions_s < whole.wait_reductions_s) == (share < 1)
 
 
 def test_the_oracles_link_may_be_the_busiest() -> None:
