@@ -23,7 +23,7 @@ def add_simulate(parser: CommandParser) -> None:
     parser.add_argument(
         "--rows", type=positive, metavar="N", help="draw ids of tables with N rows in all (default: those of data.path)"
     )
-    parser.add_argument("--zipf", type=positive_number, default=1.05, metavar="A", help="skew of the drawn ids (1.05)")
+    parser.add_argument("--zipf", type=positive_number, metavar="A", help="skew of the drawn ids, with --rows (1.05)")
     add_sample_time(parser, required=True)
     parser.add_argument(
         "--trainers", type=positive, nargs="+", default=[1, 2, 4, 8, 16], metavar="T", help="(default: 1 2 4 8 16)"

@@ -42,6 +42,7 @@ from data_prep.synthetic.criteo_clicks import KAGGLE_IDS as TABLE_ROWS
 
 _CRITEO_INTEGERS = 13
 _DEFAULT_BATCHES = 100
+_USUAL_ZIPF = 1.05
 _OF_DATA = ("fae", "pinned", "slipstream")
 """Policies that go by which rows of the data are hot, or by the names of its tables."""
 """Batches that count, where there are as many."""
@@ -157,6 +158,11 @@ def synthetic_trace(config: Config, total_rows: int, zipf: float) -> Trace:
     return Trace(table_offsets(tables), facts, tuple(range(len(tables))), batches)
 
 
+def _drawn(config: Config, arguments: argparse.Namespace) -> Trace:
+    """The ids that the command line asks for."""
+    return synthetic_trace(config, arguments.rows, _USUAL_ZIPF if arguments.zipf is None else arguments.zipf)
+
+
 def trace_policy(trace: Trace, config: Config, trainers: int) -> Policy:
     """The configured policy, for a trace and so many trainers.
 
@@ -249,9 +255,14 @@ def calibrate(run: Path, per_step_s: float = 0.0) -> float:
 
 def simulate(arguments: argparse.Namespace) -> Report:
     """Predict every combination of trainers and look-ahead; see `cli` for the arguments."""
+    if arguments.zipf is not None and not arguments.rows:
+        raise ConfigError(
+            f"--zipf {arguments.zipf:g}: is the skew of ids that are drawn, and those of data.path are read; leave it "
+            "out, or draw ids with --rows N"
+        )
     config = load_config(arguments.config, arguments.overrides)
     require_samples(arguments.trainers, config)
-    trace = synthetic_trace(config, arguments.rows, arguments.zipf) if arguments.rows else shards_trace(config)
+    trace = _drawn(config, arguments) if arguments.rows else shards_trace(config)
     per_sample_s, per_step_s = compute_times(arguments)
     orders = step_orders(config, trace)
     cluster = Cluster(
@@ -284,7 +295,10 @@ def simulate(arguments: argparse.Namespace) -> Report:
     }
     rows = []
     for lookahead in lookaheads:
-        wanted = Window(lookahead, replace(config.lookahead, batches=lookahead, group=0).group_batches)
+        asked = config.lookahead
+        if lookahead != asked.batches:  # `lookahead.group` is that of its own window
+            asked = replace(asked, batches=lookahead, group=0)
+        wanted = Window(lookahead, asked.group_batches)
         for trainers in arguments.trainers:
             policy = trace_policy(trace, config, trainers)
             window = policy.window(wanted)
@@ -297,14 +311,17 @@ def simulate(arguments: argparse.Namespace) -> Report:
                 order = order.measured(arguments.moments)
             prediction = predict(planned.loads, window, of_trainers, record, order)
             cache_rows = planned.shared_slots + planned.private_slots
-            rows.append(_row(trainers, window.lookahead, prediction, cache_rows, record))
+            fits = not config.cache.rows or cache_rows <= config.cache.rows
+            rows.append(_row(trainers, window.lookahead, prediction, cache_rows, record, fits=fits))
             predictions.append(
                 {
                     "trainers": trainers,
                     "lookahead": window.lookahead,
+                    "group": window.group,
                     "sharing": policy.facts.sharing,
                     "dense_sums": of_trainers.chosen_dense_sums,
                     "cache_rows": cache_rows,
+                    "fits": fits,
                     **_rounded(prediction),
                 }
             )
@@ -315,6 +332,8 @@ def simulate(arguments: argparse.Namespace) -> Report:
         _HEADINGS,
         rows,
     )
+    if not all(one["fits"] for one in predictions):
+        report.lines += [f"!: more than cache.rows = {config.cache.rows}: a run would cut the window", ""]
     return report
 
 
@@ -336,7 +355,9 @@ _HEADINGS = (
 )
 
 
-def _row(trainers: int, lookahead: int, prediction: Prediction, cache_rows: int, record: RowRecord) -> list[str]:
+def _row(
+    trainers: int, lookahead: int, prediction: Prediction, cache_rows: int, record: RowRecord, *, fits: bool
+) -> list[str]:
     return [
         str(trainers),
         str(lookahead),
@@ -350,7 +371,7 @@ def _row(trainers: int, lookahead: int, prediction: Prediction, cache_rows: int,
         f"{prediction.rows_written_back * record.bytes / 1e6:.2f}",
         f"{prediction.plan_bytes / 1e6:.2f}",
         f"{prediction.busiest_link_s * 1e3:.2f}",
-        f"{cache_rows:,}",
+        f"{cache_rows:,}{'' if fits else ' !'}",
         size_text(cache_rows * record.bytes),
     ]
 

@@ -66,6 +66,41 @@ def test_a_step_takes_time_beside_its_samples(config: str, capsys: pytest.Captur
         assert (one["compute_s"], four["compute_s"]) == pytest.approx((5e-3 + beside_s, 1.3e-3 + beside_s))
 
 
+def test_the_group_of_the_settings_counts_for_their_window(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """As for `bagpipe plan`."""
+    options = ["--rows", "100000", "--compute-us-per-sample", "100", "--batches", "20", "--trainers", "2"]
+    found = {}
+    for group in (1, 3):
+        result = predicted(capsys, config, *SMALL, f"lookahead.group={group}", *options, "--lookahead", "4", "6")
+        of_settings, other = result["predictions"]
+        assert (of_settings["group"], other["group"]) == (group, 1)
+        found[group] = of_settings["step_s"]
+    assert found[3] != found[1]
+
+
+def test_a_window_that_does_not_fit_the_cache_is_marked(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--rows", "100000", "--compute-us-per-sample", "100", "--batches", "20", "--trainers", "1"]
+    (needed,) = predicted(capsys, config, *SMALL, *options, "--lookahead", "4")["predictions"]
+    assert needed["fits"]
+    for rows, fits in ((needed["cache_rows"], True), (needed["cache_rows"] - 1, False)):
+        assert cli.main(["simulate", config, *SMALL, *options, "--lookahead", "4", f"cache.rows={rows}"]) == 0
+        output = capsys.readouterr().out
+        assert json.loads(output.splitlines()[-1])["predictions"][0]["fits"] is fits
+        assert (f"!: more than cache.rows = {rows}: a run would cut the window" in output) is not fits
+        assert (f"{needed['cache_rows']:,} !" in output) is not fits
+
+
+def test_a_skew_needs_ids_that_are_drawn(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    options = [*SMALL, "--compute-us-per-sample", "100", "--trainers", "1", "--batches", "5", "--lookahead", "4"]
+    assert cli.main(["simulate", config, *options, "--zipf", "2"]) == 2
+    assert "--zipf 2: is the skew of ids that are drawn, and those of data.path are read" in capsys.readouterr().err
+    usual, same, steep = (
+        predicted(capsys, config, *options, "--rows", "100000", *zipf)["predictions"]
+        for zipf in ([], ["--zipf", "1.05"], ["--zipf", "2"])
+    )
+    assert usual == same != steep
+
+
 def test_a_policy_of_one_s_own(
     config: str, capsys: pytest.CaptureFixture[str], example: Callable[[str], Example]
 ) -> None:
