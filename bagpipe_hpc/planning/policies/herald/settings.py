@@ -20,3 +20,6 @@ class HeraldSettings:
         """Refuse what there is not."""
         if self.telling_features < 0:
             raise SettingError("telling_features", self.telling_features, "use 1 or more features, or 0 for all")
+        if self.telling_features and not self.location_aware:
+            cure = "has no effect with location_aware = false: leave it out, or set policy.location_aware to true"
+            raise SettingError("telling_features", self.telling_features, cure)

@@ -32,6 +32,8 @@ class SlipstreamSettings(FaeSettings):
             raise SettingError("adapt_share", self.adapt_share, cure)
         if not 0 <= self.drop_percent < 100:
             raise SettingError("drop_percent", self.drop_percent, "use a percentage from 0 to below 100")
+        if self.replay and not self.drop_percent:
+            raise SettingError("replay", self.replay, "a run decides nothing with drop_percent = 0; leave it out")
         if not 0 < self.drop_tolerance <= 100:
             raise SettingError("drop_tolerance", self.drop_tolerance, "use a percentage above 0, up to 100")
         if self.first_snapshot < 0:

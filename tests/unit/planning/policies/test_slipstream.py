@@ -394,6 +394,7 @@ WRONG = [
     {"judged_percent": 0.0},
     {"stale_look_ups": -1},
     {"share_percent": 0},
+    {"replay": "run", "drop_percent": 0.0},
 ]
 
 

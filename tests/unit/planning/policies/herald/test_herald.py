@@ -74,7 +74,8 @@ def test_plans_train_as_plain_training_does(
     trace: tuple[list[Bags], RunFacts], location_aware: bool, on_demand: bool, telling: int, lookahead: int
 ) -> None:
     batches, run = trace
-    chosen = policy(run, location_aware=location_aware, on_demand=on_demand, telling_features=telling)
+    counted = telling if location_aware else 0
+    chosen = policy(run, location_aware=location_aware, on_demand=on_demand, telling_features=counted)
     check_policy(chosen, batches, Window(lookahead, 1))
 
 
@@ -217,6 +218,8 @@ def test_a_window_of_one_batch_holds_nothing(skewed: list[Bags]) -> None:
 def test_settings_that_cannot_be_are_refused() -> None:
     with pytest.raises(SettingError, match=r"telling_features = -1: use 1 or more features, or 0 for all"):
         HeraldSettings(telling_features=-1)
+    with pytest.raises(SettingError, match=r"telling_features = 2: has no effect with location_aware = false"):
+        HeraldSettings(telling_features=2, location_aware=False)
 
 
 class KeepsItsOwnCopyAsCurrent(HeraldPlanner):
