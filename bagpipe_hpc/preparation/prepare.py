@@ -15,6 +15,7 @@ from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.schedule import Segment, build_schedule, without_effect
 from bagpipe_hpc.planning.capacity import CacheNeed, beginning_batches, expected_need, fit_window, tells_by_beginning
+from bagpipe_hpc.planning.groups import RunPolicy
 from bagpipe_hpc.planning.policy import WatchedRows
 from bagpipe_hpc.planning.policy_choice import policy_class
 from bagpipe_hpc.preparation.resume import find_start
@@ -131,6 +132,8 @@ def choose_window(run: Run, trainers: int) -> CacheNeed:
         log.warning("%s", remark)
     policy = run.policy(trainers)
     require_weights_alone(run.config)
+    for unused in _unused_by_planner(run, policy):
+        log.warning("%s", unused)
     if (window := policy.window(wanted)) != wanted:
         log.info(
             "policy.name = %r: takes a window of %s in groups of %d, whatever [lookahead] asks for (%d)",
@@ -171,6 +174,19 @@ def choose_window(run: Run, trainers: int) -> CacheNeed:
             f"lookahead.batches = {asked}: the planner of {run.total_rows} rows finds no more memory ({error}); set "
             f"{policy.smaller_state_or}a shorter lookahead.batches, or a smaller train.batch_size"
         ) from error
+
+
+def _unused_by_planner(run: Run, policy: RunPolicy) -> Iterator[str]:
+    """Settings of the native planner, where the policy plans in another way: a line each."""
+    if getattr(policy.parts[0], "is_native", False):
+        return
+    kernels = run.config.kernels
+    for name, value in (("planner_state", kernels.planner_state), ("planner_threads", kernels.planner_threads)):
+        if value not in ("auto", 0):
+            yield (
+                f"kernels.{name} = {value!r}: without effect, since it is for the native planner, which does not plan "
+                f"here (policy.name = {run.config.policy.name!r}, kernels.backend = {kernels.backend!r})"
+            )
 
 
 def require_weights_alone(config: Config) -> None:

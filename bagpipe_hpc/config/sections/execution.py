@@ -65,7 +65,8 @@ class KernelsConfig:
     batch, where rows have one home 1 + T / 128 times as many, but not more than there are cores that it may use, and
     32 at most."""
     planner_state: str = "auto"
-    """Rows that the native planner keeps: `dense` all, `sparse` those in the window, `auto` what cannot take more."""
+    """Rows that the native planner keeps: `dense` all, `sparse` those in the window, `auto` what cannot take more. It
+    plans with `policy.name = bagpipe` and `none`; without effect with others."""
     row_threads: int = 0
     """CPU threads of a trainer's native row operations (gather, scatter, sums, updates); 0 takes `train.threads`."""
 
