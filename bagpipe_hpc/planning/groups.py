@@ -186,6 +186,11 @@ class RunPolicy:
                 "more memory"
             )
 
+    def remark(self, most_batches: int) -> str:
+        """As `Policy.remark`."""
+        with POLICIES.blaming(name_of(self._whole), "remark fails"):
+            return self._whole.remark(most_batches)
+
     @property
     def smaller_state(self) -> str:
         """As `Policy.smaller_state`."""

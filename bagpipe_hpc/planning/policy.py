@@ -294,6 +294,14 @@ class Policy(ABC):
         """
         return state_bytes(self.facts.total_rows, verify=self.facts.verify)
 
+    def remark(self, most_batches: int) -> str:  # noqa: ARG002
+        """What a user may not expect of it in this run; empty if there is nothing.
+
+        Args:
+            most_batches: of a segment of training.
+        """
+        return ""
+
     @property
     def smaller_state(self) -> str:
         """The setting, as on a command line, with which its planner takes less for large tables; empty: there is none.

@@ -132,6 +132,8 @@ def choose_window(run: Run, trainers: int) -> CacheNeed:
         log.warning("%s", remark)
     policy = run.policy(trainers)
     require_weights_alone(run.config)
+    if told := policy.remark(max((one.batches for one in run.schedule if one.is_training), default=0)):
+        log.warning("%s", told)
     for unused in _unused_by_planner(run, policy):
         log.warning("%s", unused)
     if (window := policy.window(wanted)) != wanted:

@@ -1,4 +1,4 @@
-"""Settings of the native planner are said to be without effect where another one plans."""
+"""Before a run plans, the log names what will have no effect: settings of another planner, what a policy says."""
 
 import logging
 from dataclasses import replace
@@ -34,3 +34,13 @@ def test_they_are_for_the_native_planner(tmp_path: Path, caplog: pytest.LogCaptu
     if shared_library.is_built("planner"):
         assert not told(asked, caplog)
     assert not told(replace(config, policy=HOTLINE), caplog)
+
+
+def test_what_a_policy_says_of_the_run_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The run has five batches of training."""
+    config = write_clicks(tmp_path)
+    for learning, count in ((4, 0), (5, 1)):
+        policy = PolicyConfig("hotline", HotlineSettings(hot_rows=5, learning_batches=learning))
+        found = told(replace(config, policy=policy), caplog)
+        assert len(found) == count
+        assert all("5 batches between these at most, so no row is ever hot" in text for text in found)

@@ -88,6 +88,17 @@ class Hotline(Policy):
             given.append((early, late) if early.size else late)
         return given
 
+    def remark(self, most_batches: int) -> str:
+        """That no row is ever hot, where segments end before."""
+        learning = self.settings.learning_batches
+        if not 0 < most_batches <= learning:
+            return ""
+        return (
+            f"policy.learning_batches = {learning}: hot rows are learned anew behind each checkpoint, evaluation and "
+            f"end of an epoch, and there are {most_batches} batches between these at most, so no row is ever hot; set "
+            "fewer"
+        )
+
     def least_bytes(self, window: Window, most_batches: int) -> int:
         """Of the planner's arrays over all rows, and of what shares samples out."""
         return super().least_bytes(window, most_batches) + 2 * HotRows.state_bytes(self.facts.total_rows)

@@ -223,3 +223,11 @@ def test_the_number_of_hot_rows_is_asked_for() -> None:
         hot.see(np.arange(260))
     hot.see(np.arange(260))
     assert hot.held.sum() == 40
+
+
+@pytest.mark.parametrize(("most_batches", "is_told"), [(0, False), (1, True), (3, True), (4, False)])
+def test_learning_that_does_not_end_is_told(most_batches: int, is_told: bool) -> None:
+    """There is no segment of training where a run evaluates alone."""
+    told = Hotline(OWN, facts()).remark(most_batches)
+    assert told.startswith("policy.learning_batches = 3: hot rows are learned anew") is is_told
+    assert f"there are {most_batches} batches between" in told or not is_told
