@@ -75,7 +75,8 @@ def choose_linear(wish: LinearWish, offer: Offer) -> LinearChoice:
     if not offer:
         return LinearChoice("torch", "the model computes them itself")
     if wish.precision == "bfloat16":
-        return LinearChoice("torch" if setting == AUTO else setting, "bfloat16: model.precision")
+        unused = "" if setting in (AUTO, "torch") else f"; kernels.linear = {setting} is for float32"
+        return LinearChoice("torch", f"bfloat16: model.precision{unused}")
     if setting != AUTO:
         return LinearChoice(setting, f"kernels.linear = {setting}")
     if recorded and recorded in offer:

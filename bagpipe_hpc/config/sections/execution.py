@@ -59,7 +59,8 @@ class KernelsConfig:
     """What multiplies the matrices of linear layers: `onednn`, `torch` (its BLAS; the GPU's on a GPU), or `auto`: what
     the checkpoint was trained with where a run goes on, else oneDNN where it is faster by 5 % at least on the
     trainers' x86 CPUs, measured before the first step, and torch elsewhere. The run's `config.toml` says which it was.
-    A model of your own that computes its layers itself takes `auto` or `torch`."""
+    Without effect with `model.precision = bfloat16`, which torch multiplies. A model of your own that computes its
+    layers itself takes `auto` or `torch`."""
     planner_threads: int = 0
     """Threads of the oracle's native planner, which share out the work; 0 takes one for each 200,000 look-ups of a
     batch, where rows have one home 1 + T / 128 times as many, but not more than there are cores that it may use, and

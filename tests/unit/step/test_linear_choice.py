@@ -57,6 +57,17 @@ def test_only_an_open_choice_is_timed() -> None:
     assert not must_time(wish(precision="bfloat16"), BOTH)
 
 
+@pytest.mark.parametrize(
+    ("setting", "told"), [("auto", ""), ("torch", ""), ("onednn", "kernels.linear = onednn is for")]
+)
+def test_torch_multiplies_bfloat16_whatever_is_asked_for(setting: str, told: str) -> None:
+    choice = choose_linear(wish(setting, precision="bfloat16"), dict.fromkeys(BOTH))
+    assert choice.implementation == "torch"
+    assert choice.reason.startswith("bfloat16: model.precision")
+    assert told in choice.reason
+    assert (";" in choice.reason) == bool(told)
+
+
 @pytest.mark.parametrize("recorded", BOTH)
 def test_auto_follows_the_checkpoint(recorded: str) -> None:
     choice = choose_linear(wish(recorded=recorded), dict.fromkeys(BOTH))
