@@ -29,7 +29,13 @@ from bagpipe_hpc.storage.shards.columns import value_words
 from bagpipe_hpc.storage.tensor_file import StreamedTensor, write_tensors
 from bagpipe_hpc.tools.exporting import onnx
 from bagpipe_hpc.tools.exporting.folder import new_folder, require_new, require_room
-from bagpipe_hpc.tools.exporting.program import ServedModel, largest_difference, program_kernels, write_down
+from bagpipe_hpc.tools.exporting.program import (
+    ServedModel,
+    largest_difference,
+    program_kernels,
+    require_used,
+    write_down,
+)
 from bagpipe_hpc.tools.exporting.readme import readme
 from bagpipe_hpc.tools.exporting.schema import schema_of
 from bagpipe_hpc.tools.exporting.source import ExportSource, open_source
@@ -111,6 +117,7 @@ def export_checkpoint(settings: ExportSettings, say: Callable[[str], None]) -> N
     if settings.onnx:
         onnx.require_installed()
     source = open_source(settings.checkpoint, settings.data)
+    require_used(settings.linear, source.config.model)
     say(f"{source.checkpoint.directory}: step {source.checkpoint.manifest.step}, {source.config.model.name}; checking")
     source.checkpoint.verify()
     tables = tables_of(source.checkpoint)

@@ -20,7 +20,7 @@ from torch.export import Dim, ExportedProgram
 from bagpipe_hpc.config.doors import EntryError
 from bagpipe_hpc.config.schema import ModelConfig
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.models.build import blaming_model
+from bagpipe_hpc.models.build import blaming_model, takes_kernels
 from bagpipe_hpc.models.contract import ModelKernels
 from bagpipe_hpc.models.embeddings import Embeddings, SequenceRows
 from bagpipe_hpc.models.facts import FeatureFacts, ModelFacts
@@ -33,6 +33,25 @@ LINEAR_LAYERS: Mapping[str, LinearLayer] = {"onednn": onednn_forward, "torch": t
 _TRACED = [2, 0, 1, 3]
 """Ids of the samples with which a model is traced."""
 _CURE = "take sizes from tensor.shape, not by len() or int(), and let no branch depend on values (docs/serving.md)"
+
+
+def require_used(linear: str, config: ModelConfig) -> None:
+    """See that a model lets another library than torch multiply its matrices.
+
+    Args:
+        linear: what `--linear` asks for; empty for what the model was trained with.
+        config: of the model.
+
+    Raises:
+        ConfigError: it would have no effect.
+    """
+    why = ""
+    if config.precision == "bfloat16":
+        why = "model.precision = 'bfloat16', whose products are torch's"
+    elif not takes_kernels(config):
+        why = f"model.name = {config.name!r} computes its layers in its own way"
+    if linear not in ("", "torch") and why:
+        raise ConfigError(f"--linear {linear}: has no effect, since {why}; leave it out")
 
 
 def program_kernels(config: ModelConfig, linear: str, device: str) -> ModelKernels:

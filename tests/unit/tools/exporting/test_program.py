@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from bagpipe_hpc.config.schema import ModelConfig
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels.interaction import ReferenceInteraction
 from bagpipe_hpc.kernels.pooling import PoolLayout
@@ -17,6 +18,7 @@ from bagpipe_hpc.tools.exporting.program import (
     ServedModel,
     largest_difference,
     ordered_interaction,
+    require_used,
     write_down,
 )
 
@@ -123,3 +125,19 @@ def test_onnx_is_written_for_ragged_features() -> None:
         given = {own.name: tensor.numpy() for own, tensor in zip(session.get_inputs(), flat, strict=True)}
         (found,) = session.run(["logits"], given)
         torch.testing.assert_close(torch.from_numpy(found), model(*inputs.arguments).detach())
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        (ModelConfig(precision="bfloat16"), "model.precision = 'bfloat16', whose products are torch's; leave it out"),
+        (ModelConfig(name=f"{__name__}:Sums"), r"model.name = '.*:Sums' computes its layers in its own way"),
+    ],
+)
+def test_a_library_that_would_multiply_nothing_is_refused(config: ModelConfig, why: str) -> None:
+    """The folder's README said that it multiplies."""
+    with pytest.raises(ConfigError, match=f"--linear onednn: has no effect, since {why}"):
+        require_used("onednn", config)
+    for linear in ("", "torch"):
+        require_used(linear, config)
+    require_used("onednn", ModelConfig())
