@@ -8,6 +8,8 @@ from bagpipe_hpc.cli.argument_types import named_path, nodes, percentage, positi
 from bagpipe_hpc.cli.command_parser import CommandParser, add_config
 from bagpipe_hpc.errors import ConfigError, require_appendable
 
+_USUAL_SEEDS = 3
+
 
 def add_compare_policies(parser: CommandParser) -> None:
     """Give the command its arguments."""
@@ -24,7 +26,7 @@ def add_compare_policies(parser: CommandParser) -> None:
     parser.add_argument("--batches", type=positive, metavar="N", help="that are planned of each segment (default: all)")
     parser.add_argument("--train", action="store_true", help="train, too: waiting, samples/s, AUC and log loss")
     parser.add_argument(
-        "--seeds", type=positive, default=3, metavar="N", help="runs of each, with --train (default: 3)"
+        "--seeds", type=positive, metavar="N", help=f"runs of each, with --train (default: {_USUAL_SEEDS})"
     )
     parser.add_argument(
         "--launch",
@@ -89,6 +91,12 @@ def compare_policies(arguments: Namespace) -> int:
     Raises:
         BagpipeError: what is asked for cannot be, or a run failed.
     """
+    for option, value in (("--output", arguments.output), ("--seeds", arguments.seeds)):
+        if value is not None and not arguments.train:
+            raise ConfigError(
+                f"{option} {value}: is for runs, and without --train there are none; add it, or leave {option} out"
+            )
+    arguments.seeds = arguments.seeds or _USUAL_SEEDS
     if arguments.train and arguments.output is None:
         raise ConfigError("--train: runs need a folder; name one, as in --output comparison")
     if arguments.train and arguments.batches:

@@ -127,6 +127,8 @@ def test_a_policy_that_is_refused_everywhere_is_told_of_once(config: Path, capsy
         (["--policies", "bagpipe", "bagpipe"], "'bagpipe' comes twice"),
         (["--policies", "bagpipe", "data.path="], "data.path is empty: name the shards"),
         (["--policies", "bagpipe", "--train"], "--output comparison"),
+        (["--policies", "bagpipe", "--output", "o"], "--output o: is for runs, and without --train there are none"),
+        (["--policies", "bagpipe", "--seeds", "2"], "--seeds 2: is for runs, and without --train there are none"),
         (["--policies", "bagpipe", "--train", "--output", "o", "--batches", "3"], "set train.max_steps"),
         (["--policies", "bagpipe", "--train", "--output", "o", "--launch", "mpirun"], "write {ranks} there"),
         (["--policies", "bagpipe", "--plot", "drawn.png"], "ends in .svg"),
