@@ -42,10 +42,10 @@ from data_prep.synthetic.criteo_clicks import KAGGLE_IDS as TABLE_ROWS
 
 _CRITEO_INTEGERS = 13
 _DEFAULT_BATCHES = 100
+"""Batches that count, where there are as many."""
 _USUAL_ZIPF = 1.05
 _OF_DATA = ("fae", "pinned", "slipstream")
 """Policies that go by which rows of the data are hot, or by the names of its tables."""
-"""Batches that count, where there are as many."""
 _MOST_BATCHES = 1_000_000
 """Planned in hours."""
 
