@@ -52,6 +52,7 @@ class BatchLoad:
         reduced_now: rows whose gradients are summed before the next batch starts.
         reduced_later: rows whose gradients are summed behind the next batch.
         plan_bytes: what the oracle sends.
+        plan_bytes_in: most of it that one trainer takes in.
         now_home: gradients that go home before the next batch starts; of replicated rows none, as the next three.
         next_copies: copies that are sent then.
         later_home: gradients that go home behind the next batch.
@@ -74,6 +75,7 @@ class BatchLoad:
     reduced_now: float
     reduced_later: float
     plan_bytes: int
+    plan_bytes_in: int = 0
     now_home: Hops = ()
     next_copies: Hops = ()
     later_home: Hops = ()
@@ -111,6 +113,7 @@ class BatchLoad:
     def of_plan(cls, plan: BatchPlan) -> "BatchLoad":
         """Count a plan."""
         shared, trainers = plan.shared, plan.trainers
+        parts = [_bytes(part) for part in trainers]
         fetched = [shared.fetch_rows.size + part.fetch_rows.size for part in trainers]
         written = [part.rows_written for part in trainers]
         return cls(
@@ -126,7 +129,8 @@ class BatchLoad:
             written_by_all=sum(written),
             reduced_now=shared.now_slots.size,
             reduced_later=shared.later_slots.size,
-            plan_bytes=broadcast_copies(len(trainers)) * _bytes(shared) + sum(map(_bytes, trainers)),
+            plan_bytes=broadcast_copies(len(trainers)) * _bytes(shared) + sum(parts),
+            plan_bytes_in=_bytes(shared) + max(parts),
             **_exchanged(plan),
             **_over_hosts(plan),
         )

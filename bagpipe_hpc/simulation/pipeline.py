@@ -112,7 +112,9 @@ class Pipeline:
 
     def _send_plan(self, number: int) -> Process:
         """Send a plan while the next one is made."""
-        yield Transfer(self._loads[number].plan_bytes, (ORACLE_OUT,))
+        load = self._loads[number]
+        yield Transfer(load.plan_bytes, (ORACLE_OUT,))
+        yield Transfer(load.plan_bytes_in, (TRAINER_IN,))
         self._tell(self._planned[number])
 
     def _compute(self) -> Process:

@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.rows.record import RowRecord
@@ -69,9 +70,6 @@ def predict(
     unique = mean(lambda load: load.unique_rows)
     reduced = mean(_reduced) if cluster.trainers > 1 else 0.0
     fetched, written = mean(lambda load: load.fetched_by_all), mean(lambda load: load.written_by_all)
-    reduced_on_links = _mean(sent, counted, _reduced)  # with one trainer there are none
-    exchanged = _mean(sent, counted, lambda load: load.rows_exchanged)
-    plan_bytes = mean(lambda load: load.plan_bytes)
     return Prediction(
         samples_per_s=mean(lambda load: load.samples) / step_s,
         step_s=step_s,
@@ -83,10 +81,8 @@ def predict(
         rows_fetched=fetched,
         rows_written_back=written,
         rows_reduced=reduced,
-        plan_bytes=plan_bytes,
-        busiest_link_s=_busiest_link_s(
-            cluster, record, fetched, written, reduced_on_links, exchanged, plan_bytes, order.dense_weights
-        ),
+        plan_bytes=mean(lambda load: load.plan_bytes),
+        busiest_link_s=_busiest_link_s(cluster, record, partial(_mean, sent, counted), order.dense_weights),
     )
 
 
@@ -100,21 +96,26 @@ def _mean(items: Sequence, counted: range, value: Callable) -> float:  # type: i
 
 
 def _busiest_link_s(
-    cluster: Cluster,
-    record: RowRecord,
-    fetched: float,
-    written: float,
-    reduced: float,
-    exchanged: float,
-    plan_bytes: float,
-    dense_weights: int,
+    cluster: Cluster, record: RowRecord, mean: Callable[[Callable[[BatchLoad], float]], float], dense_weights: int
 ) -> float:
+    """Time that a step's bytes need on the host link that has most to carry.
+
+    Args:
+        cluster: whose links these are.
+        record: what travels with a row.
+        mean: of a count, over the batches as they are sent.
+        dense_weights: number of weights of the dense model.
+    """
     if cluster.is_one_host:
         return 0.0
-    rows = max(fetched, written) * record.bytes
-    summed = 4 * (reduced * record.embedding_dim + dense_weights) if cluster.reduces_over_links else 0.0
-    host_trainers = min(cluster.trainers, cluster.trainers_per_host)
-    sums = host_trainers * 2 * (cluster.trainers - 1) / cluster.trainers * summed
-    homes = host_trainers * exchanged * 4 * record.embedding_dim if cluster.reduces_over_links else 0.0
-    at_trainers = rows * host_trainers / cluster.trainers + sums + homes
-    return max(rows / cluster.server_hosts, at_trainers, plan_bytes) / cluster.bytes_per_s
+    weight_bytes = 4 * record.embedding_dim
+    out = mean(lambda load: load.fetched_by_all) * record.bytes
+    back = mean(lambda load: load.written_by_all) * record.bytes
+    at_trainer = max(out / cluster.trainers + mean(lambda load: load.plan_bytes_in), back / cluster.trainers)
+    if cluster.reduces_over_links:
+        summed = mean(_reduced) * weight_bytes + 4 * dense_weights
+        at_trainer += 2 * (cluster.trainers - 1) / cluster.trainers * summed
+        at_trainer += mean(lambda load: load.rows_exchanged) * weight_bytes
+    at_trainers = at_trainer * min(cluster.trainers, cluster.trainers_per_host)
+    at_servers = max(out, back) / cluster.server_hosts
+    return max(at_servers, at_trainers, mean(lambda load: load.plan_bytes)) / cluster.bytes_per_s

@@ -75,6 +75,7 @@ def test_plan_bytes_are_those_of_the_arrays() -> None:
     first = 2 * 2 + 4 * 1  # short positions of two look-ups, a private slot
     second = 2 * 2 + 4 * 2 + 12 * 2 + 12 * 2  # the same of two rows, two fetches and two write-backs with slots
     assert load.plan_bytes == 2 * shared + first + second
+    assert load.plan_bytes_in == shared + second
 
 
 @pytest.mark.parametrize(("receivers", "copies"), [(1, 1), (2, 2), (3, 2), (4, 3), (7, 3), (256, 9)])

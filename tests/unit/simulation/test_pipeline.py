@@ -160,6 +160,12 @@ def test_a_slow_oracle_holds_all_up() -> None:
     assert times(replace(BATCH, plan_bytes=30_000), Window(4, 1), slow) == StepTimes(0.0, 30.0, 20.0, 0.0)
 
 
+def test_plans_share_a_trainers_link_with_rows() -> None:
+    """The link carries 4,000 bytes of rows and 20,000 of a plan for each batch, which computes for 10 ms."""
+    assert times(replace(BATCH, plan_bytes_in=5000), Window(4, 1), CLUSTER) == StepTimes(0.0, 10.0, 0.0, 0.0)
+    assert times(replace(BATCH, plan_bytes_in=20_000), Window(4, 1), CLUSTER) == StepTimes(0.0, 24.0, 14.0, 0.0)
+
+
 def test_four_trainers_take_two_rounds() -> None:
     """now: 1 + 2 x 0.5 ms, then 3 / 4 x 2 x 4.8 ms; slices of 10 samples are 3 at most."""
     batch = replace(BATCH, fetched=0, written=0, reduced_now=50)

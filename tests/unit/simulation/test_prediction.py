@@ -97,6 +97,16 @@ def test_the_oracles_link_may_be_the_busiest() -> None:
     assert prediction.busiest_link_s == pytest.approx(0.050)
 
 
+def test_plans_come_over_a_trainers_link_besides_rows() -> None:
+    rows, both = (
+        predict(
+            segment(replace(BATCH, plan_bytes_in=taken), Window(1, 1), 4), Window(1, 1), CLUSTER, RECORD, StepOrder()
+        )
+        for taken in (0, 7000)
+    )
+    assert both.busiest_link_s == pytest.approx(rows.busiest_link_s + 0.007)
+
+
 def test_too_short_a_segment_is_refused() -> None:
     with pytest.raises(ValueError, match="7 batches have no steady state with a window of 4"):
         predict(segment(BATCH, Window(4, 1), 7), Window(4, 1), CLUSTER, RECORD, StepOrder())
