@@ -36,6 +36,7 @@ from bagpipe_hpc.cli.reporting import add_report, report
 from bagpipe_hpc.cli.scoring import add_evaluate, add_predict, evaluate, predict
 from bagpipe_hpc.cli.searching import add_search, search
 from bagpipe_hpc.cli.simulating import add_simulate, simulate
+from bagpipe_hpc.cli.streams import write_for_programs
 from bagpipe_hpc.cli.training import GO_ON, train_from_file
 from bagpipe_hpc.cli.watching import add_top, top
 from bagpipe_hpc.config.file import load_config
@@ -122,7 +123,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
         return EXIT_OK
     if arguments.task > last:
         raise ConfigError(f"--task {arguments.task}: the sweep has {len(runs)} runs, 0 to {last}")
-    print(*runs[arguments.task], sep="\n")
+    write_for_programs("\n".join(runs[arguments.task]) + "\n", sys.getfilesystemencoding())
     return EXIT_OK
 
 

@@ -3,11 +3,12 @@
 from argparse import Namespace
 
 from bagpipe_hpc.cli.outcome import EXIT_OK
+from bagpipe_hpc.cli.streams import write_for_programs
 
 
 def propose(arguments: Namespace) -> int:
     """Print the schema, to be kept in a file and looked at."""
     from data_prep.schema.proposal import propose_schema
 
-    print(propose_schema(arguments.file), end="")
+    write_for_programs(propose_schema(arguments.file), "utf-8")
     return EXIT_OK

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, TextIO, cast
 
@@ -31,6 +32,13 @@ def safe_streams() -> Iterator[None]:
             _leave_what_is_stuck(stream)
 
 
+def write_for_programs(text: str, encoding: str) -> None:
+    """Write what a program reads to stdout, with no letter replaced: TOML in UTF-8, arguments as they came."""
+    stdout = cast(TextIOWrapper, sys.stdout)
+    stdout.reconfigure(encoding=encoding)
+    stdout.write(text)
+
+
 def _open_closed() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
@@ -52,6 +60,15 @@ def _leave_what_is_stuck(stream: TextIO) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
+def _expressible(text: str, stream: TextIO) -> str:
+    encoding = stream.encoding
+    try:
+        text.encode(encoding or "utf-8", stream.errors or "strict")
+    except UnicodeEncodeError:
+        return text.encode(encoding, "backslashreplace").decode(encoding)
+    return text
+
+
 class _Guarded:
     """A stream that has another say what follows from an error of it; in all else it is the stream.
 
@@ -64,9 +81,9 @@ class _Guarded:
         self._stream, self._see = stream, see
 
     def write(self, text: str) -> int:
-        """As the stream's."""
+        """As the stream's; a letter that its encoding has not becomes what Python writes for it."""
         with self._guarding():
-            self._stream.write(text)
+            self._stream.write(_expressible(text, self._stream))
         return len(text)
 
     def flush(self) -> None:

@@ -51,8 +51,7 @@ def _fits(value: object, kind: object) -> bool:
     if kind is float:
         return isinstance(value, float) and math.isfinite(value)
     if kind is str:
-        # Bytes of the command line that are not UTF-8 arrive as lone surrogates, which no TOML file can hold.
-        return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
+        return isinstance(value, str) and is_text(value)
     if kind in (tuple[int, ...], tuple[float, ...], tuple[str, ...]):
         return isinstance(value, list) and all(_fits(item, get_args(kind)[0]) for item in value)
     if kind == tuple[float, float]:
@@ -60,6 +59,11 @@ def _fits(value: object, kind: object) -> bool:
     if kind == dict[str, Any]:
         return isinstance(value, dict) and all(_fits(name, str) and _is_plain(item) for name, item in value.items())
     return kind is bool and isinstance(value, bool)
+
+
+def is_text(value: str) -> bool:
+    """Whether a TOML file can hold it; bytes of the command line that are no text arrive as lone surrogates."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
 def _is_plain(value: object) -> bool:

@@ -9,6 +9,7 @@ import pytest
 
 FULL = "stdout: No space left on device; make room, or name another place\n"
 WITHOUT_BUFFER = {**os.environ, "PYTHONUNBUFFERED": "1"}
+OF_ASCII = {**os.environ, "PYTHONIOENCODING": "ascii"}  # as in an old locale
 WITH_BUFFER = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 
 
@@ -46,3 +47,18 @@ def test_work_goes_on_where_nobody_reads_stderr() -> None:
 def test_work_goes_on_where_stderr_is_full() -> None:
     code, said, _ = bagpipe("2>/dev/full", "sweep", "configs/quickstart.toml", "train.seed=1,2")
     assert (code, len(said.splitlines())) == (0, 2)
+
+
+def test_letters_that_a_locale_lacks_are_written_in_another_way() -> None:
+    code, said, _ = bagpipe("", "sweep", "configs/quickstart.toml", "data.path=ü,b", environment=OF_ASCII)
+    assert (code, said.splitlines()[0].endswith(r"data.path=\xfc'")) == (0, True), said
+    sweep = ("sweep", "--task", "0", "configs/quickstart.toml", "data.path=ü,b")
+    assert bagpipe("", *sweep, environment=OF_ASCII)[1].splitlines()[0] == "data.path=ü", "a script reads it"
+
+
+def test_a_schema_is_utf8_in_every_locale(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("label,größe\n" + "1,2\n0,5\n" * 20, encoding="utf-8")
+    written = tmp_path / "schema.toml"
+    assert bagpipe(f">{written}", "schema", str(rows), environment=OF_ASCII)[0] == 0
+    assert "größe" in written.read_text(encoding="utf-8")

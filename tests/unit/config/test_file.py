@@ -211,7 +211,7 @@ def test_a_mistake_in_the_file_names_file_key_value_and_cure(tmp_path: Path, tex
         ("train.stop_min_delta=-0.1", ["train.stop_min_delta = -0.1", "use 0 or more"]),
         ("model.top_mlp=[8, 4", ["model.top_mlp = [8, 4: is not TOML", "close what was opened"]),
         ('data.path="shards', ['data.path = "shards: is not TOML', "close what was opened"]),
-        ("data.path=\udcff", ["data.path = '\\udcff'", "use a string"]),
+        ("data.path=\udcff", ["data.path = '\\udcff'", "no text in this locale", "LC_ALL=C.UTF-8"]),
         ("train.epochs=0", ["train.epochs = 0", "use 1 or more"]),
         ("model.top_mlp=" + "[" * 10_000, ["is not TOML", "recursion"]),
     ],
