@@ -10,11 +10,14 @@ from bagpipe_hpc.errors import OutputError
 
 DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
 """What the system says where the disk, or the user's share of it, is full."""
+_LIMITS = {errno.EFBIG: ": ulimit -f, or the file system, limits it", errno.EMFILE: ": ulimit -n limits them"}
+"""What a reason does not say of itself."""
 
 
 def reason(error: OSError) -> str:
-    """What the system says in a line; HDF5 adds several of its own."""
-    return os.strerror(error.errno) if error.errno else str(error).partition("\n")[0]
+    """What the system says in a line, and the limit that it means; HDF5 adds several lines of its own."""
+    said = os.strerror(error.errno) if error.errno else str(error).partition("\n")[0]
+    return said + _LIMITS.get(error.errno or 0, "")
 
 
 @contextmanager

@@ -146,6 +146,7 @@ def test_what_is_there_already_is_left_alone(tmp_path: Path) -> None:
     [
         (errno.ENOSPC, CapacityError, "the disk is full; free some space"),
         (errno.EROFS, ConfigError, r"cannot be written \(Read-only file system\)"),
+        (errno.EFBIG, ConfigError, r"cannot be written \(File too large: ulimit -f, or the file system, limits it\)"),
     ],
 )
 def test_a_disk_that_refuses_is_named_and_nothing_is_left(
