@@ -10,6 +10,9 @@ from typing import Any, TextIO, cast
 
 from bagpipe_hpc.errors import refused
 
+_LAST_STANDARD = 2
+"""The number of stderr, behind those of stdin and stdout."""
+
 
 @contextmanager
 def safe_streams() -> Iterator[None]:
@@ -40,6 +43,10 @@ def write_for_programs(text: str, encoding: str) -> None:
 
 
 def _open_closed() -> None:
+    # Else the next file gets the number of one of them, and what a library says on stderr is written into it.
+    while (number := os.open(os.devnull, os.O_RDWR)) <= _LAST_STANDARD:
+        os.set_inheritable(number, True)
+    os.close(number)
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open until the end

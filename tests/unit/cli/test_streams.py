@@ -62,3 +62,15 @@ def test_a_schema_is_utf8_in_every_locale(tmp_path: Path) -> None:
     written = tmp_path / "schema.toml"
     assert bagpipe(f">{written}", "schema", str(rows), environment=OF_ASCII)[0] == 0
     assert "größe" in written.read_text(encoding="utf-8")
+
+
+OPENS_A_FILE = """
+from bagpipe_hpc.cli.streams import safe_streams
+with safe_streams(): held = open("held", "w"); print(held.fileno() > 2)
+"""
+
+
+def test_no_file_takes_the_number_of_a_stream_that_is_closed(tmp_path: Path) -> None:
+    """As from a daemon that closes all three: what a library said on stderr would be written into a shard."""
+    command = ["bash", "-c", 'exec "$@" <&- 2>&-', "bash", sys.executable, "-c", OPENS_A_FILE]
+    assert subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, check=True, timeout=300).stdout == b"True\n"
