@@ -10,6 +10,9 @@
 #
 # Ctrl-C ends the ranks; the exit status is then 130.
 set -euo pipefail
+# Of a daemon that has closed them: MPICH's launcher ends for it, without a word where nobody hears stderr.
+[ -e /dev/fd/1 ] || exec >/dev/null
+[ -e /dev/fd/2 ] || exec 2>/dev/null
 # shellcheck source=scripts/rank_environment.sh
 source "$(dirname "${BASH_SOURCE[0]}")/rank_environment.sh"
 

@@ -86,3 +86,12 @@ def test_ctrl_c_says_what_happens_and_how_to_go_on(tmp_path: Path, *, trains: bo
     assert status == 130
     assert "run_ranks: interrupted: ending 2 ranks" in shown
     assert ("the same command with train.resume=auto goes on from the newest" in shown) == trains
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_ranks_run_where_a_daemon_has_closed_the_streams(closed: str, tmp_path: Path) -> None:
+    require_launcher()
+    touch = ["bash", "-c", f'exec "$@" {closed}', "bash", RUN_RANKS, "1", "touch", tmp_path / "done"]
+    environment = rank_environment({"RANKS_TIMEOUT_S": str(LIMIT_S)})
+    ended = subprocess.run(touch, env=environment, check=False, stdout=subprocess.DEVNULL)
+    assert (ended.returncode, (tmp_path / "done").exists()) == (0, True)
