@@ -20,7 +20,7 @@ PATH=${PATH//"$root/$venv/bin:"/} # make puts it there, and it may be half made
 mpi=${MPI:-mpich}
 torch=${TORCH:-torch==2.13.0}
 read -ra torch_words <<<"$torch"
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/bagpipe_hpc
+cache=${XDG_CACHE_HOME:-${HOME:-}/.cache}/bagpipe_hpc
 horovod=0.28.1
 # Raise it when a change of build_horovod.sh changes what is built: it is part of the cached wheel's key.
 recipe=2
@@ -55,6 +55,8 @@ check_machine() {
   "$python" -c 'import venv, ensurepip' 2>/dev/null || fail "$python cannot make virtual environments; install its venv module (Debian, Ubuntu: apt install python3-venv)"
   "$python" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))' \
     || fail "$python has no C headers, and Horovod is built with them; install them (Debian, Ubuntu: apt install python3-dev)"
+  [ -n "${XDG_CACHE_HOME:-}${HOME:-}" ] \
+    || fail "HOME is not set, below which Horovod's wheel is kept; set it, or name a folder with XDG_CACHE_HOME="
   { mkdir -p "$cache" && [ -w "$cache" ]; } 2>/dev/null \
     || fail "$cache cannot be written, where Horovod's wheel is kept; name a folder that you can write with XDG_CACHE_HOME="
   if [ "$mpi" = system ]; then
