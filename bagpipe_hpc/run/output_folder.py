@@ -23,7 +23,7 @@ from bagpipe_hpc.storage.checkpoints.folder import (
     remove_partial_checkpoints,
     step_of,
 )
-from bagpipe_hpc.storage.output_errors import writing
+from bagpipe_hpc.storage.output_errors import lost_link, writing
 from bagpipe_hpc.storage.policy_memory import SEEN_FOLDER
 from bagpipe_hpc.storage.run_lock import RunLock
 from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME, SUMMARY_NAME, cut_metrics
@@ -96,6 +96,8 @@ def require_writable(key: str, value: str, folder: Path) -> None:
     """
     nearest = folder
     try:
+        if lost := lost_link(folder.absolute()):
+            raise ConfigError(f"{key} = {value!r} cannot be written: {lost}; make that folder, or choose another place")
         nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
         with tempfile.TemporaryFile(dir=nearest):  # without a name where the system can; permissions do not say it all
             pass

@@ -14,8 +14,18 @@ _LIMITS = {errno.EFBIG: ": ulimit -f, or the file system, limits it", errno.EMFI
 """What a reason does not say of itself."""
 
 
+def lost_link(path: Path) -> str | None:
+    """Says which link on the way to a path leads nowhere, as to a scratch folder that was purged; None without one."""
+    for part in (path, *path.parents):
+        if part.is_symlink() and not part.exists():
+            return f"{part} is a link to {part.readlink()}, which is not there"
+    return None
+
+
 def reason(error: OSError) -> str:
     """What the system says in a line, and the limit that it means; HDF5 adds several lines of its own."""
+    if error.errno == errno.EEXIST and (lost := lost_link(Path(error.filename or ""))):
+        return lost
     said = os.strerror(error.errno) if error.errno else str(error).partition("\n")[0]
     return said + _LIMITS.get(error.errno or 0, "")
 

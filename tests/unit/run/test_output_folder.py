@@ -10,7 +10,7 @@ import pytest
 
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.config.schema import Config, TrainConfig
-from bagpipe_hpc.errors import CheckpointError, ConfigError
+from bagpipe_hpc.errors import CheckpointError, ConfigError, OutputError
 from bagpipe_hpc.preparation.training import Training
 from bagpipe_hpc.run.job_mark import MARK_NAME
 from bagpipe_hpc.run.output_folder import (
@@ -29,6 +29,7 @@ from bagpipe_hpc.run.stop_request import STOP_NAME, request_stop
 from bagpipe_hpc.storage.checkpoints.best import BEST_NAME, Best, read_best, write_best
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.checkpoints.folder import CHECKPOINTS_FOLDER, find_checkpoints
+from bagpipe_hpc.storage.output_errors import writing
 from bagpipe_hpc.storage.policy_memory import memory_path, save_memory
 from bagpipe_hpc.storage.run_lock import LOCK_NAME
 from tests.unit.checkpoint_samples import sample_records, write_checkpoint
@@ -284,3 +285,16 @@ def test_a_folder_is_held_and_given_back(tmp_path: Path) -> None:
     with hold_output(config, lambda: None):
         assert (tmp_path / "run" / LOCK_NAME).exists()
     assert not (tmp_path / "run" / LOCK_NAME).exists()
+
+
+def test_a_link_to_a_folder_that_is_gone_is_named(tmp_path: Path) -> None:
+    """As of a scratch file system whose old folders are removed."""
+    link = tmp_path / "runs"
+    link.symlink_to(tmp_path / "purged")
+    for output in (link, link / "new"):
+        with pytest.raises(
+            ConfigError, match=rf"cannot be written: {link} is a link to .*purged, which is not there; "
+        ):
+            writable(output)
+    with pytest.raises(OutputError, match=rf"{link} is a link to .*purged, which is not there"), writing(link):
+        link.mkdir(parents=True, exist_ok=True)
