@@ -163,6 +163,9 @@ def add_growth(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--servers", type=positive, metavar="S", help="hosts with a server each (default: two on the oracle's host)"
     )
+    parser.add_argument(
+        "--us-per-sample", type=positive_number, metavar="US", help="trainers sleep for so long besides computing"
+    )
     parser.add_argument("--lookahead", type=positive, default=20, metavar="L", help="(default: 20)")
     parser.add_argument("--steps", type=positive, metavar="N", help="that count (default: 100, quick: 40)")
     _add_settings(parser)

@@ -14,6 +14,7 @@ from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.tools.report import Report, median
 from benchmarks.jobs.links import LINKS, SLOW_LINKS, usable_links
 from benchmarks.jobs.own_settings import require_free
+from benchmarks.jobs.paced_dlrm import NAME as PACED_DLRM
 from benchmarks.jobs.workload import WORKLOADS
 from benchmarks.simulate import predict_job
 from benchmarks.step.benchmark import FOLDER, job_figures
@@ -33,7 +34,7 @@ def run(arguments: argparse.Namespace) -> Report:
         ConfigError: a setting is wrong, or the benchmark's own, or trainers cannot share a batch evenly.
         RanksFailedError: a job ended with an error.
     """
-    require_free(arguments.set, ["train.batch_size", "train.threads"])
+    require_free(arguments.set, ["train.batch_size", "train.threads", "model.name", "model.us_per_sample"])
     check_overrides(arguments.set)
     trainers = sorted({1, *arguments.trainers})
     samples = samples_of(trainers, arguments.slice, arguments.batch)
@@ -43,7 +44,12 @@ def run(arguments: argparse.Namespace) -> Report:
     servers = arguments.servers if apart else SERVERS
     report = Report("growth")
     report.figures |= {"runs": arguments.runs, "link": arguments.link, "batch_sizes": samples}
-    report.figures |= {"workload": workload.name, "servers": servers, "servers_apart": apart}
+    report.figures |= {
+        "us_per_sample": arguments.us_per_sample,
+        "workload": workload.name,
+        "servers": servers,
+        "servers_apart": apart,
+    }
     report.figures |= {"lookahead": arguments.lookahead, "set": arguments.set, "jobs": []}
     for link in usable_links([(LINKS | SLOW_LINKS)[arguments.link]], report):
         jobs = [Job(workload, link, count, arguments.lookahead, True, servers, apart) for count in trainers]
@@ -54,7 +60,8 @@ def run(arguments: argparse.Namespace) -> Report:
         cells = compare(lines)
         report.figures["jobs"] += cells
         shared = f"batches of {arguments.batch}" if arguments.batch else f"{arguments.slice} samples a trainer"
-        title = f"{workload.name}, {link.name}, {shared}, a host each"
+        paced = f", {arguments.us_per_sample:g} us a sample asleep" if arguments.us_per_sample else ""
+        title = f"{workload.name}, {link.name}, {shared}, a host each{paced}"
         report.table(title, HEADINGS, [_row(cell) for cell in cells])
     return report
 
@@ -75,7 +82,8 @@ def samples_of(trainers: Sequence[int], slice_size: int, batch_size: int | None)
 
 def _measure(job: Job, batch_size: int, arguments: argparse.Namespace) -> dict[str, Any]:
     """One run, as a line of benchmark `step`."""
-    overrides = [f"train.batch_size={batch_size}", "train.threads=1", *arguments.set]
+    paced = [f"model.name={PACED_DLRM}", f"model.us_per_sample={pace}"] if (pace := arguments.us_per_sample) else []
+    overrides = [f"train.batch_size={batch_size}", "train.threads=1", *paced, *arguments.set]
     steps = arguments.steps or (20 if arguments.quick else 100)
     shards = job.workload.shards(FOLDER, steady_steps(job.lookahead, steps).total, batch_size)
     result = run_job(job, shards, steps, overrides, FOLDER)
