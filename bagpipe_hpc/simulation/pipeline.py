@@ -161,7 +161,8 @@ class Pipeline:
             earlier = sums
             later = self._sum(load.reduced_later * self._weight_bytes)
             after_next = self._loads[min(number + 2, self._batches)]
-            exchanged = self._exchange_behind(load.later_home + load.later_over_hosts, after_next.rest_copies)
+            later_home = load.later_home + load.later_over_hosts
+            exchanged = self._exchange_behind(copies, later_home, after_next.rest_copies)
             times.end_s = self._simulation.now_s
             times.wait_reductions_s = waited_s + times.end_s - waits_since_s
             self._finish_step(number, load)
@@ -262,16 +263,24 @@ class Pipeline:
         """A trainer's time for each of some hops beside its messages and bytes."""
         return self._cluster.hop_s if len(hops) > 1 else 0.0
 
-    def _exchange_behind(self, gradients: Hops, copies: Hops) -> Event:
-        """Gradients go home and copies back, in this order, behind the next batch; the event is their end."""
+    def _exchange_behind(self, before: Event, gradients: Hops, copies: Hops) -> Event:
+        """Gradients go home and then copies back, behind the next batch; the event is their end.
+
+        Args:
+            before: the end of what goes first.
+            gradients: hops of the former.
+            copies: of the latter.
+        """
         done = Event()
-        self._simulation.start(self._exchanging(gradients, copies, done))
+        self._simulation.start(self._exchanging(before, gradients, copies, done))
         return done
 
-    def _exchanging(self, gradients: Hops, copies: Hops, done: Event) -> Process:
+    def _exchanging(self, before: Event, gradients: Hops, copies: Hops, done: Event) -> Process:
         """What an idle mover is given takes a call to be noticed; then it looks more often."""
         on_way_s = self._cluster.notice_s
-        yield from self._exchange(gradients, self._cluster.call_s, on_way_s)
+        is_idle = before.has_happened
+        yield before
+        yield from self._exchange(gradients, self._cluster.call_s if is_idle else on_way_s, on_way_s)
         yield from self._exchange(copies, on_way_s, on_way_s)
         self._simulation.happen(done)
 

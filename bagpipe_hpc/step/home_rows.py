@@ -6,11 +6,12 @@ The rules are in `planning/lookahead/home_rules.py`; plans name every slot that 
                    behind it, or between gradients of weights that come last (`train.weight_gradients=late`), update
                    solo rows; sum and update what came; exchange next copies for x + 1; wait for them when the model
                    asks for the embeddings of x + 1
-  mover            exchange later gradients; sum and update later(x), behind x + 1; then exchange the rest of the copies
-                   for x + 2; meanwhile move on what the compute thread has begun
+  mover            once next copies for x + 1 are here, exchange later gradients; sum and update later(x), behind x + 1;
+                   then exchange the rest of the copies for x + 2; meanwhile move on what the compute thread has begun
 
-Nothing but now gradients and next copies is on the critical path, and the layers that need no embeddings, such as
-DLRM's bottom MLP, run while these travel: backward while gradients do, and forward while copies do.
+Nothing but now gradients and next copies is on the critical path: later gradients leave the link to them. The layers
+that need no embeddings, such as DLRM's bottom MLP, run while these travel: backward while gradients do, and forward
+while copies do.
 
 Each exchange is collective over the trainers, so all of them must have those of one kind in the same order:
 
@@ -20,8 +21,8 @@ Each exchange is collective over the trainers, so all of them must have those of
   comes last or not at all (a loss may leave embeddings out), or on a GPU. Groups begin in their order in either case
   (`RowGradients`), of several micro-batches with the last, and never where the loss is not finite: such a step ends the
   run before anything of it has left.
-* The compute thread hands batches to the mover in that order, and the mover exchanges later gradients as it takes them.
-  It exchanges the rest of the copies in the order of `expect`, for every batch that is fetched, also of an evaluation.
+* The compute thread hands batches to the mover in that order, and in it the mover exchanges later gradients. It
+  exchanges the rest of the copies in the order of `expect`, for every batch that is fetched, also of an evaluation.
 * Evaluations have no gradients and no next copies: no trainer exchanges any (`only_read`).
 * A closing plan is neither computed nor expected, wherever the oracle ends a segment: all trainers get the same one.
 * The last batch of a segment exchanges next copies as well, of no rows: `finish_delayed` sees to their end. Later
@@ -107,12 +108,14 @@ class _Computed:
         step: number of the step.
         parts: what is still to be summed of it, with the sums of this trainer's slice; none of an evaluation.
         mark: when the device has them.
+        copies: of what it has updated, for the next batch, on their way to this trainer.
     """
 
     plan: ReceivedPlan
     step: int
     parts: list[tuple[_GroupExchange, "_SliceSums"]]
     mark: Mark
+    copies: tuple[Arrival, ...] = ()
 
 
 @dataclass
@@ -189,6 +192,7 @@ class HomeRows:
         self._awaited: tuple[Arrival, ...] = ()
         self._computed: queue.SimpleQueue[_Computed] = queue.SimpleQueue()
         # The mover's; numbers of batches in the segment.
+        self._given: deque[_Computed] = deque()
         self._late: deque[_Later] = deque()
         self._rest: deque[_Rest] = deque()
         self._applied = self._complete = -1
@@ -241,7 +245,7 @@ class HomeRows:
             self._update_now(step)
         begun, self._begun, self._has_updated_now = self._begun, [], False
         later = [(own, part) for own, part, _ in begun]
-        self._give(_Computed(batch.plan, step, later, self._device.mark()))
+        self._give(_Computed(batch.plan, step, later, self._device.mark(), self._awaited))
 
     def _is_now_summed(self) -> bool:
         """Whether now(x) is; sums over hosts begin as soon as all gradients are here."""
@@ -300,7 +304,9 @@ class HomeRows:
         self._exchange.free_spent()
         awaited = sum(not arrival.is_complete() for arrival in self._awaited)
         while not self._computed.empty():
-            self._late.append(self._exchange_later(self._computed.get()))
+            self._given.append(self._computed.get())
+        while self._given and _are_complete(self._given[0].copies):
+            self._late.append(self._exchange_later(self._given.popleft()))
         while self._late and self._is_summed(self._late[0]):
             self._apply(self._late.popleft())
         for rest in self._rest:
@@ -312,7 +318,7 @@ class HomeRows:
         while self._rest and self._rest[0].has_come():
             self._keep_rest(self._rest.popleft())
         is_receiving = bool(self._rest and self._rest[0].arrivals)
-        return bool(awaited or self._late) or is_receiving
+        return bool(awaited or self._given or self._late) or is_receiving
 
     def awaited(self) -> list[Awaited]:
         """What comes first of each kind, and what the compute thread waits for, so that it is moved on."""

@@ -1,4 +1,4 @@
-"""The mover is rung for behind all that it is to see of a batch."""
+"""The mover is rung for behind all that it is to see of a batch, and later gradients leave when nobody waits."""
 
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -67,3 +67,31 @@ def test_copies_that_leave_before_their_batch_is_computed(
     batch: Any = None
     rows.update_early(batch, 1)
     assert found == [(1, 0)], "behind the copies that leave"
+
+
+def test_later_gradients_leave_the_link_to_copies(
+    rung: tuple[HomeRows, list[tuple[int, int]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a batch wait for its own copies, and one behind another, so that all trainers have one order."""
+    rows, _ = rung
+    left: list[int] = []
+
+    def leave(computed: Any) -> Any:
+        left.append(computed.plan.batch)
+        return SimpleNamespace(batch=computed.plan.batch)
+
+    have_come = {0: False, 1: True}
+    monkeypatch.setattr(rows, "_exchange", SimpleNamespace(pass_on=lambda: None, free_spent=lambda: None))
+    monkeypatch.setattr(rows, "_exchange_later", leave)
+    monkeypatch.setattr(rows, "_is_summed", lambda _: False)
+    for batch in (0, 1):
+        copies: Any = SimpleNamespace(is_complete=lambda batch=batch: have_come[batch])
+        rows._has_updated_now, rows._awaited = True, (copies,)
+        given: Any = SimpleNamespace(plan=SimpleNamespace(batch=batch))
+        rows.update(given, batch + 1)
+    rows._awaited = ()
+    assert rows.advance()
+    assert left == []
+    have_come[0] = True
+    assert rows.advance()
+    assert left == [0, 1]
