@@ -64,7 +64,7 @@ def settings_of(case: list[str], output: Path, *more: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("trainers", "cases"),
-    [(33, DOZENS), (int(os.environ.get("MANY_TRAINERS", "130")), HUNDREDS)],
+    [(21, DOZENS), (int(os.environ.get("MANY_TRAINERS", "130")), HUNDREDS)],
     ids=["dozens", "hundreds"],
 )
 def test_a_world_of_many_ends_with_the_references_bits(
