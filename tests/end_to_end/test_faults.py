@@ -76,16 +76,20 @@ def test_a_killed_rank_ends_the_job_and_the_run_goes_on(
 def test_a_kill_while_a_checkpoint_is_written_leaves_the_one_before(
     config_path: Path, whole_run: Path, run_ranks: RunRanks, tmp_path: Path
 ) -> None:
+    """Whichever of them is seen, behind the first two: a small one can come and go between two looks."""
     output = tmp_path / "run"
+    seen: list[int] = []
 
     def is_writing() -> bool:
-        return (output / "checkpoints" / "step-00000060.partial").exists()
+        partial = (output / "checkpoints").glob("step-*.partial")
+        seen.extend(step for path in partial if (step := int(path.stem.removeprefix("step-"))) >= 60)
+        return bool(seen)
 
     killed = kill_one(RANKS, [*command(config_path, output), INCREMENTS], SERVER, is_writing)
     assert isinstance(killed, Killed), "the run was over before it could be killed"
     newest = load_checkpoint(find_checkpoints(output)[-1])
     newest.verify()
-    assert newest.manifest.step in (40, 60)
+    assert newest.manifest.step in (seen[0] - 20, seen[0])
     check_goes_on(config_path, output, whole_run, run_ranks)
 
 
