@@ -42,109 +42,33 @@ import queue
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from bagpipe_hpc.cache.row_cache import RowCache
-from bagpipe_hpc.kernels.device import Mark
 from bagpipe_hpc.kernels.short_floats import ShortFloats
 from bagpipe_hpc.mpi.requests import Awaited
 from bagpipe_hpc.mpi.rows.exchange import Arrival, RowExchange, awaited_together
 from bagpipe_hpc.mpi.rows.host_chain import HostChain
 from bagpipe_hpc.mpi.waiting import Waits
 from bagpipe_hpc.plan.batch_plan import ReceivedPlan
-from bagpipe_hpc.plan.exchange import Exchange, ExchangeCounts, Kind, Summed
+from bagpipe_hpc.plan.exchange import Kind, Summed
+from bagpipe_hpc.step.home_batches import (
+    BegunGroup,
+    ComputedBatch,
+    GroupExchange,
+    LaterGradients,
+    RestOfCopies,
+    SliceSums,
+    are_complete,
+    exchanges_of,
+)
 from bagpipe_hpc.step.home_sums import HomeGradients, HomeSums, HomeTotal
 from bagpipe_hpc.step.ready_batch import ReadyBatch
 from bagpipe_hpc.step.row_sharing import RowUpdates
-
-
-class _GroupExchange(NamedTuple):
-    """What a trainer exchanges for a batch, of one group of tables.
-
-    Attributes:
-        group: of tables, from 0.
-        rows: what is exchanged.
-        solo: slots of the rows that this trainer alone uses.
-    """
-
-    group: int
-    rows: Exchange
-    solo: NDArray[np.int32]
-
-    @property
-    def counts(self) -> ExchangeCounts:
-        return self.rows.counts
-
-
-def _exchanges(plan: ReceivedPlan) -> list[_GroupExchange]:
-    found = []
-    for group, (_, own) in enumerate(plan.groups):
-        rows = own.exchanged
-        assert rows is not None, "plans for rows with homes"
-        found.append(_GroupExchange(group, rows, own.private_slots))
-    return found
-
-
-class _Begun(NamedTuple):
-    """A group of tables whose now gradients are on their way, behind the rest of the backward pass."""
-
-    own: _GroupExchange
-    part: "_SliceSums"
-    now: HomeGradients
-
-
-@dataclass
-class _Computed:
-    """A batch that has been computed.
-
-    Attributes:
-        plan: of the batch.
-        step: number of the step.
-        parts: what is still to be summed of it, with the sums of this trainer's slice; none of an evaluation.
-        mark: when the device has them.
-        copies: of what it has updated, for the next batch, on their way to this trainer.
-    """
-
-    plan: ReceivedPlan
-    step: int
-    parts: list[tuple[_GroupExchange, "_SliceSums"]]
-    mark: Mark
-    copies: tuple[Arrival, ...] = ()
-
-
-@dataclass
-class _Later:
-    """A batch whose later gradients are on their way."""
-
-    batch: int
-    step: int
-    sums: list[HomeGradients]
-    totals: list[HomeTotal] = field(default_factory=list)
-
-    def awaited(self) -> list[Awaited]:
-        """What it is summed behind: all gradients first, then each sum over hosts."""
-        if not self.totals:
-            return awaited_together(of_group.arrival for of_group in self.sums)
-        return [group for total in self.totals for group in total.awaited()]
-
-
-@dataclass
-class _Rest:
-    """The rest of the copies for a batch whose rows are fetched."""
-
-    batch: int
-    groups: list[_GroupExchange]
-    arrivals: list[Arrival] = field(default_factory=list)
-
-    def has_come(self) -> bool:
-        """Whether all copies are here."""
-        return bool(self.arrivals) and all(arrival.is_complete() for arrival in self.arrivals)
 
 
 class HomeRows:
@@ -182,19 +106,19 @@ class HomeRows:
         self._chains = chains
         self._ring = ring
         # The compute thread's.
-        self._groups: list[_GroupExchange] = []
-        self._begun: list[_Begun] = []
+        self._groups: list[GroupExchange] = []
+        self._begun: list[BegunGroup] = []
         self._begun_s = 0.0
         self._totals: list[HomeTotal] = []
         self._has_updated_now = False
         self._next: list[tuple[int, Arrival]] = []
         # From the compute thread to the mover; what the former waits for, the latter moves on before.
         self._awaited: tuple[Arrival, ...] = ()
-        self._computed: queue.SimpleQueue[_Computed] = queue.SimpleQueue()
+        self._computed: queue.SimpleQueue[ComputedBatch] = queue.SimpleQueue()
         # The mover's; numbers of batches in the segment.
-        self._given: deque[_Computed] = deque()
-        self._late: deque[_Later] = deque()
-        self._rest: deque[_Rest] = deque()
+        self._given: deque[ComputedBatch] = deque()
+        self._late: deque[LaterGradients] = deque()
+        self._rest: deque[RestOfCopies] = deque()
         self._applied = self._complete = -1
 
     # The compute thread.
@@ -202,7 +126,7 @@ class HomeRows:
     def start(self, batch: ReadyBatch) -> None:
         """Take in the copies of what the batch before has updated, and get ready for what comes after this one."""
         self._take_next(batch.plan)
-        self._groups = _exchanges(batch.plan)
+        self._groups = exchanges_of(batch.plan)
 
     def _take_next(self, plan: ReceivedPlan) -> None:
         coming, self._next = self._next, []
@@ -219,11 +143,11 @@ class HomeRows:
     def begin_update(self, batch: ReadyBatch, group: int, sums: Tensor) -> None:  # noqa: ARG002
         """Start to exchange now(x) of a group of tables."""
         own = self._groups[group]
-        part = _SliceSums.of(own, sums)
+        part = SliceSums.of(own, sums)
         if not self._begun:
             self._begun_s = time.perf_counter()
         now = self._exchange_gradients(Kind.NOW_GRADIENTS, own, own.rows.now, part.now, part.lent_now)
-        self._begun.append(_Begun(own, part, now))
+        self._begun.append(BegunGroup(own, part, now))
         self._awaited = (*self._awaited, now.arrival)
         self._ring()
 
@@ -245,15 +169,15 @@ class HomeRows:
             self._update_now(step)
         begun, self._begun, self._has_updated_now = self._begun, [], False
         later = [(own, part) for own, part, _ in begun]
-        self._give(_Computed(batch.plan, step, later, self._device.mark(), self._awaited))
+        self._give(ComputedBatch(batch.plan, step, later, self._device.mark(), self._awaited))
 
     def _is_now_summed(self) -> bool:
         """Whether now(x) is; sums over hosts begin as soon as all gradients are here."""
         if not self._totals:
-            if not _are_complete([now.arrival for _, _, now in self._begun]):
+            if not are_complete([now.arrival for _, _, now in self._begun]):
                 return False
             self._totals = [self._sums.begin(now, self._chains[0]) for _, _, now in self._begun]
-        return _are_complete(self._totals)
+        return are_complete(self._totals)
 
     def _update_now(self, step: int) -> None:
         """Update now(x), which is summed, and let copies leave: of solo rows, too, which are updated by now.
@@ -285,9 +209,9 @@ class HomeRows:
 
     def only_read(self, batch: ReadyBatch) -> None:
         """Note that the copies of a batch may be overwritten."""
-        self._give(_Computed(batch.plan, 0, [], self._device.mark()))
+        self._give(ComputedBatch(batch.plan, 0, [], self._device.mark()))
 
-    def _give(self, computed: _Computed) -> None:
+    def _give(self, computed: ComputedBatch) -> None:
         """Hand a batch to the mover."""
         self._computed.put(computed)
         self._ring()
@@ -296,7 +220,7 @@ class HomeRows:
 
     def expect(self, plan: ReceivedPlan) -> None:
         """Learn that the rows of a batch are in this cache, so that copies of them may be sent."""
-        self._rest.append(_Rest(plan.batch, _exchanges(plan)))
+        self._rest.append(RestOfCopies(plan.batch, exchanges_of(plan)))
 
     def advance(self) -> bool:
         """Exchange and apply what is late, exchange the rest of the copies for the next batches; move all rows on."""
@@ -305,7 +229,7 @@ class HomeRows:
         awaited = sum(not arrival.is_complete() for arrival in self._awaited)
         while not self._computed.empty():
             self._given.append(self._computed.get())
-        while self._given and _are_complete(self._given[0].copies):
+        while self._given and are_complete(self._given[0].copies):
             self._late.append(self._exchange_later(self._given.popleft()))
         while self._late and self._is_summed(self._late[0]):
             self._apply(self._late.popleft())
@@ -338,32 +262,32 @@ class HomeRows:
         """Count batches from 0 again."""
         self._applied = self._complete = -1
 
-    def _exchange_later(self, computed: _Computed) -> _Later:
+    def _exchange_later(self, computed: ComputedBatch) -> LaterGradients:
         tensors = [tensor for _, part in computed.parts for tensor in (part.later, part.lent_later)]
         self._device.follow(computed.mark, *tensors)
         sums = [
             self._exchange_gradients(Kind.LATER_GRADIENTS, own, own.rows.later, part.later, part.lent_later)
             for own, part in computed.parts
         ]
-        return _Later(computed.plan.batch, computed.step, sums)
+        return LaterGradients(computed.plan.batch, computed.step, sums)
 
-    def _is_summed(self, late: _Later) -> bool:
+    def _is_summed(self, late: LaterGradients) -> bool:
         """Whether later(x) is; sums over hosts begin as soon as all gradients are here."""
         if not late.totals:
             if not all(of_group.arrival.is_complete() for of_group in late.sums):
                 return False
             self._begin_totals(late)
-        return _are_complete(late.totals)
+        return are_complete(late.totals)
 
-    def _begin_totals(self, late: _Later) -> None:
+    def _begin_totals(self, late: LaterGradients) -> None:
         late.totals = [self._sums.begin(of_group, self._chains[1]) for of_group in late.sums]
 
-    def _apply(self, late: _Later) -> None:
+    def _apply(self, late: LaterGradients) -> None:
         for total in late.totals:
             self._updates.apply_behind(total.group, total.slots, self._sums.of(total), late.step)
         self._applied = late.batch
 
-    def _keep_rest(self, rest: _Rest) -> None:
+    def _keep_rest(self, rest: RestOfCopies) -> None:
         for own, arrival in zip(rest.groups, rest.arrivals, strict=True):
             self._caches[own.group].keep_copies(own.counts.rest_slot, arrival.rows)
         self._complete = rest.batch
@@ -371,7 +295,7 @@ class HomeRows:
     # Both, each for rows of its own.
 
     def _exchange_gradients(
-        self, kind: Kind, own: _GroupExchange, summed: Summed, sent: Tensor, kept: Tensor
+        self, kind: Kind, own: GroupExchange, summed: Summed, sent: Tensor, kept: Tensor
     ) -> HomeGradients:
         """Start to exchange gradients: those sent are of others' rows, those kept of this home's."""
         flow = own.counts.flow(kind)
@@ -381,7 +305,7 @@ class HomeRows:
         arrival = self._exchange.exchange(kind, packed, flow, rows)
         return HomeGradients(own.group, summed, own.rows.hosted.of_host, self._sums.rounded(kept), arrival)
 
-    def _exchange_copies(self, kind: Kind, own: _GroupExchange, slots: NDArray[np.int32]) -> Arrival:
+    def _exchange_copies(self, kind: Kind, own: GroupExchange, slots: NDArray[np.int32]) -> Arrival:
         """Start to exchange copies: those of `slots` are sent."""
         flow, cache = own.counts.flow(kind), self._caches[own.group]
         copies = cache.copies_of(self._device.to_device(slots))
@@ -389,25 +313,4 @@ class HomeRows:
         return self._exchange.exchange(kind, copies, flow, rows)
 
     def _wait(self, arrivals: Sequence[Arrival | HomeTotal], what: str) -> None:
-        self._waits.until(lambda: _are_complete(arrivals), what)
-
-
-def _are_complete(coming: Sequence[Arrival | HomeTotal]) -> bool:
-    """Whether all are; each of them is asked, and so moved on."""
-    complete = [one.is_complete() for one in coming]
-    return all(complete)
-
-
-@dataclass(frozen=True)
-class _SliceSums:
-    """Sums of a slice's gradients, float32 `[rows, D]`, in the order of its slots."""
-
-    now: Tensor
-    later: Tensor
-    lent_now: Tensor
-    lent_later: Tensor
-    solo: Tensor
-
-    @classmethod
-    def of(cls, own: _GroupExchange, sums: Tensor) -> "_SliceSums":
-        return cls(*torch.split(sums, own.rows.slice_parts(own.solo.size)))
+        self._waits.until(lambda: are_complete(arrivals), what)

@@ -32,7 +32,7 @@ def rung(monkeypatch: pytest.MonkeyPatch) -> tuple[HomeRows, list[tuple[int, int
     )
     arrival = SimpleNamespace(is_complete=lambda: True)
     monkeypatch.setattr(rows, "_exchange_gradients", lambda *_: SimpleNamespace(arrival=arrival))
-    monkeypatch.setattr(home_rows, "_exchanges", lambda _: [])
+    monkeypatch.setattr(home_rows, "exchanges_of", lambda _: [])
     return rows, found
 
 
