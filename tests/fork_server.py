@@ -1,10 +1,10 @@
 """Forks ranks that need not import torch, which takes longer than a tiny run.
 
 Where a command is `forked_rank("tests.end_to_end.train_many")`, a launcher starts `tests/forked_rank.py`, a small
-program that hands its environment, working folder and open files, and with them the way to its launcher, over to this
-server. A fork of it takes them and goes on as `python -m tests.end_to_end.train_many` would. As it ends, the small
-program ends; where that one is ended, so is the fork. All workers of pytest-xdist share the server of the process that
-started them.
+program that hands its environment, working folder, niceness and open files, and with them the way to its launcher, over
+to this server. A fork of it takes them and goes on as `python -m tests.end_to_end.train_many` would. As it ends, the
+small program ends; where that one is ended, so is the fork. All workers of pytest-xdist share the server of the process
+that started them.
 
 A fork finds modules imported, and all forks of a server order sets of strings alike, which ranks do not. So some runs
 start as a user starts them: those of the preflight checks, of the examples, and most of those of which a rank is
@@ -180,6 +180,7 @@ class Request:
         os.environ.clear()
         os.environ.update(self.environment)
         os.chdir(self._told["folder"])
+        os.nice(max(0, self._told["niceness"] - os.nice(0)))
         sys.path[1:1] = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
         module, *arguments = self._told["command"]
         sys.argv[1:] = arguments

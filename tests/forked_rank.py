@@ -34,7 +34,13 @@ def main(path: str, command: list[str]) -> int:
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(path)
     folder = os.getcwd()  # noqa: PTH109
-    told = {"command": command, "environment": dict(os.environ), "folder": folder, "files": files}
+    told = {
+        "command": command,
+        "environment": dict(os.environ),
+        "folder": folder,
+        "files": files,
+        "niceness": os.nice(0),
+    }
     content = json.dumps(told).encode()
     connection.sendall(len(content).to_bytes(8, "big") + content)
     for first in range(0, len(files), FILES_OF_A_MESSAGE):

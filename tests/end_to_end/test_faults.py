@@ -89,7 +89,7 @@ def test_a_kill_while_a_checkpoint_is_written_leaves_the_one_before(
     assert isinstance(killed, Killed), "the run was over before it could be killed"
     newest = load_checkpoint(find_checkpoints(output)[-1])
     newest.verify()
-    assert newest.manifest.step in (seen[0] - 20, seen[0])
+    assert newest.manifest.step >= seen[0] - 20
     check_goes_on(config_path, output, whole_run, run_ranks)
 
 

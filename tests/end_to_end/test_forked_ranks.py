@@ -19,6 +19,7 @@ from pathlib import Path
 what, *rest = sys.argv[1:]
 if what == "tell":
     told = [__name__, rest, os.environ.get("PLANTED"), os.getcwd(), sys.stdin.read(), "torch" in sys.modules]
+    told.append(os.nice(0))
     print(json.dumps(told))
     os.write(int(rest[0]), b"through a file of its own")
     print("to stderr", file=sys.stderr)
@@ -45,13 +46,15 @@ def test_a_fork_has_all_that_its_launcher_gave(
 ) -> None:
     monkeypatch.setenv("PLANTED", "here")
     reading, writing = os.pipe()
-    command = [*planted, "tell", str(writing), "two words"]
+    niceness = min(os.nice(0) + 5, 19)
+    command = ["nice", "-n", "5", *planted, "tell", str(writing), "two words"]
     ended = subprocess.run(
         command, input="asked", capture_output=True, text=True, check=False, pass_fds=[writing], cwd=tmp_path
     )
     os.close(writing)
     assert ended.returncode == 0, ended.stderr
-    assert json.loads(ended.stdout) == ["__main__", [str(writing), "two words"], "here", str(tmp_path), "asked", True]
+    told = ["__main__", [str(writing), "two words"], "here", str(tmp_path), "asked", True, niceness]
+    assert json.loads(ended.stdout) == told
     assert ended.stderr == "to stderr\n"
     assert os.read(reading, 100) == b"through a file of its own"
     os.close(reading)

@@ -6,12 +6,15 @@ the place of 130: 256 need 19 GB and six minutes of two cores.
 
 import os
 from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
 
 import psutil
 import pytest
 
 from bagpipe_hpc.tools.compare import compare
 from tests.end_to_end.test_equality import RunRanks, train
+from tests.ranks import run_ranks as run_urgent_ranks
 
 pytestmark = pytest.mark.slow
 
@@ -45,6 +48,19 @@ STEPS, SAVED_AT = 8, 4
 MB_OF_A_TRAINER, MB_BESIDES = 70, 1000
 """Measured where ranks are forks: 260 of them took 18.5 GB at most."""
 LIMIT_S = 900
+LESS_URGENT = ("nice", "-n", "15")
+"""So many ranks would leave nothing of the cores to the tests beside them."""
+
+
+@pytest.fixture
+def run_ranks() -> RunRanks:
+    """`tests.ranks.run_ranks`, at a lower priority where there are several."""
+
+    def run(count: int, *command: str | Path, **options: Any) -> CompletedProcess[str]:
+        urgency = LESS_URGENT if count > 1 else ()
+        return run_urgent_ranks(count, *urgency, *command, **options)
+
+    return run
 
 
 @pytest.fixture
