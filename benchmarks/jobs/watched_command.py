@@ -64,14 +64,12 @@ def run_watched(command: Sequence[str], environment: Mapping[str, str], timeout_
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(_LOOK_EVERY_S)
         finally:
-            if process.poll() is None:
+            if must_end := process.poll() is None:
                 _end(process)
         output.seek(0), errors.seek(0)
-        if process.returncode:
+        if must_end or process.returncode:  # one whose children are ended may still end well
             last = "".join([*output, *errors][-_SHOWN_LINES:])
-            reason = f"status {process.returncode}" + (
-                "" if time.monotonic() < deadline else f" after {timeout_s:.0f} s"
-            )
+            reason = f"status {process.returncode}" + (f" after {timeout_s:.0f} s" if must_end else "")
             raise CommandError(f"{' '.join(command)}\nended with {reason}:\n{last}")
         text = output.read()
     return WatchedRun(text, largest_rss_bytes, memory_bytes, others.share)

@@ -1,13 +1,15 @@
 """A command's memory is seen from outside, and its failure is told with what it printed last."""
 
 import os
+import signal
+import subprocess
 import sys
 import time
 
 import pytest
 
 from benchmarks.jobs import watched_command
-from benchmarks.jobs.watched_command import CommandError, run_watched
+from benchmarks.jobs.watched_command import CommandError, run_watched, with_children
 
 MIB = 1 << 20
 
@@ -59,3 +61,17 @@ def test_a_command_that_does_not_end_is_ended_with_its_children() -> None:
     with pytest.raises(CommandError, match="after 1 s"):
         run_watched([sys.executable, "-c", program], os.environ, 1)
     assert time.monotonic() - start < 20
+
+
+def test_a_command_that_ends_well_once_its_children_are_ended_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the ends of its children and its own it may see that there is nothing left to do."""
+
+    def end_children(process: subprocess.Popen[bytes]) -> None:
+        _, *children = with_children(process.pid)
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+        process.wait()
+
+    monkeypatch.setattr(watched_command, "_end", end_children)
+    with pytest.raises(CommandError, match="status 0 after 1 s"):
+        run_watched([sys.executable, "-c", "import subprocess; subprocess.run(['sleep', '50'])"], os.environ, 1)
