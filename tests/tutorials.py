@@ -35,6 +35,12 @@ def script_of(page: Path) -> str:
     return "\n".join(parts)
 
 
+def shown_by(page: Path) -> list[str]:
+    """The lines that a page says its commands print."""
+    blocks = _BLOCK.findall(page.read_text(encoding="utf-8"))
+    return [line for language, _, text in blocks if language == "text" for line in text.splitlines()]
+
+
 def follow(
     page: str, folder: Path, timeout_s: float, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
