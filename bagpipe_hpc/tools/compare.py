@@ -87,6 +87,7 @@ class Comparison:
         first: directory of one checkpoint.
         second: directory of the other.
         steps: the steps of the two.
+        renamed: a table of the first that has another name in the second, and that name; None if there is none.
         tables: differences of the weights of each embedding table, in their order.
         parts: differences of the optimizer state of the rows, the dense weights and the dense optimizer.
     """
@@ -94,6 +95,7 @@ class Comparison:
     first: Path
     second: Path
     steps: tuple[int, int]
+    renamed: tuple[str, str] | None
     tables: tuple[PartDifference, ...] = field(repr=False)
     parts: tuple[PartDifference, ...] = field(repr=False)
 
@@ -115,6 +117,9 @@ class Comparison:
         lines = [f"first   {self.first}", f"second  {self.second}"]
         if self.steps[0] != self.steps[1]:
             lines.append(f"The first is of step {self.steps[0]}, the second of step {self.steps[1]}.")
+        if self.renamed:
+            name, other = self.renamed
+            lines.append(f"Tables were matched by their order: {name} of the first is called {other} in the second.")
         equal = sum(table.differing == 0 for table in self.tables)
         lines += [
             "",
@@ -141,10 +146,12 @@ def compare(first: Path, second: Path) -> Comparison:
             raise _mismatch(one, other, name, *values)
     model, optimizer = _compare_dense(one, other)
     *tables, row_state = _compare_rows(one, other)
+    names = zip(one.manifest.table_names, other.manifest.table_names, strict=True)
     return Comparison(
         one.directory,
         other.directory,
         (one.manifest.step, other.manifest.step),
+        next((pair for pair in names if pair[0] != pair[1]), None),
         tuple(tables),
         (row_state, model, optimizer),
     )
@@ -153,7 +160,7 @@ def compare(first: Path, second: Path) -> Comparison:
 def _compare_rows(one: Checkpoint, other: Checkpoint) -> list[PartDifference]:
     """Differences of each table's weights, then of all tables' optimizer state."""
     manifest = one.manifest
-    tables = [PartDifference(f"table {table}") for table in range(len(manifest.table_rows))]
+    tables = [PartDifference(f"table {name}") for name in manifest.table_names]
     state = PartDifference("optimizer state of rows")
     with LongWork("comparing", sum(manifest.table_rows), "rows") as work:
         for number, group in enumerate(manifest.groups):
@@ -164,14 +171,14 @@ def _compare_rows(one: Checkpoint, other: Checkpoint) -> list[PartDifference]:
                     for start in range(begin, end, step):
                         stop = min(start + step, end)
                         records, other_records = rows.read(start, stop), other_rows.read(start, stop)
-                        name = partial(_value_name, table, start - begin)
+                        name = partial(_value_name, manifest.table_names[table], start - begin)
                         tables[table].add(records[:, :dim], other_records[:, :dim], name)
                         state.add(records[:, dim:], other_records[:, dim:], name)
                         work.advance(stop - start)
     return [*tables, state]
 
 
-def _value_name(table: int, first: int, place: tuple[int, ...]) -> str:
+def _value_name(table: str, first: int, place: tuple[int, ...]) -> str:
     """A number of a piece of rows, of which the first is row `first` of a table."""
     return f"table {table}, id {first + place[0]}, column {place[1]}"
 

@@ -1,6 +1,7 @@
 """Every altered value is found, named and measured; nothing else is."""
 
 import copy
+import json
 import math
 from pathlib import Path
 
@@ -35,6 +36,18 @@ def test_the_number_of_servers_makes_no_difference(tmp_path: Path) -> None:
     assert "3 of 3 embedding tables are equal; largest difference 0" in comparison.report()
 
 
+def test_tables_that_are_called_otherwise_are_told(tmp_path: Path) -> None:
+    records = sample_records(TABLES, 5)
+    one, other = (write_checkpoint(tmp_path / name, records, TABLES) for name in ("one", "other"))
+    manifest = json.loads((other / "manifest.json").read_text())
+    (other / "manifest.json").write_text(json.dumps(manifest | {"table_names": ["C1", "user", "item"]}))
+    comparison = compare(one, other)
+    assert comparison.largest() == 0.0
+    told = "Tables were matched by their order: C2 of the first is called user in the second."
+    assert told in comparison.report().splitlines()
+    assert "order" not in compare(one, one).report()
+
+
 @pytest.mark.usefixtures("_piece")
 @pytest.mark.parametrize(("table", "row", "column"), [(0, 0, 0), (1, 0, 3), (2, 69, 1), (2, 17, 4)])
 def test_one_altered_value_is_found_where_it_is(tmp_path: Path, table: int, row: int, column: int) -> None:
@@ -48,9 +61,9 @@ def test_one_altered_value_is_found_where_it_is(tmp_path: Path, table: int, row:
         write_checkpoint(tmp_path / "two", altered, TABLES, servers=3),
     )
     found = [part for part in (*comparison.tables, *comparison.parts) if part.differing]
-    assert [part.part for part in found] == [f"table {table}" if column < 4 else "optimizer state of rows"]
+    assert [part.part for part in found] == [f"table C{table + 1}" if column < 4 else "optimizer state of rows"]
     assert (found[0].largest, found[0].differing) == (expected, 1)
-    assert found[0].where == f"table {table}, id {row}, column {column if column < 4 else 0}"
+    assert found[0].where == f"table C{table + 1}, id {row}, column {column if column < 4 else 0}"
     assert comparison.largest() == expected
 
 
@@ -65,12 +78,12 @@ def test_the_largest_of_many_is_named_and_all_are_counted(tmp_path: Path) -> Non
         write_checkpoint(tmp_path / "one", records, TABLES), write_checkpoint(tmp_path / "two", altered, TABLES)
     )
     assert [table.differing for table in comparison.tables] == [1, 0, 68]
-    assert comparison.tables[2].where == "table 2, id 27, column 1"
+    assert comparison.tables[2].where == "table C3, id 27, column 1"
     lines = comparison.report().splitlines()
     assert "1 of 3 embedding tables are equal; largest difference 2" in lines[-1]
     (total,) = (line for line in lines if line.startswith("embedding tables"))
-    assert " ".join(total.split()) == "embedding tables 2 69 of 304 table 2, id 27, column 1"
-    assert len({line.index("table 2, id") for line in lines if "table 2, id" in line}) == 1
+    assert " ".join(total.split()) == "embedding tables 2 69 of 304 table C3, id 27, column 1"
+    assert len({line.index("table C3, id") for line in lines if "table C3, id" in line}) == 1
 
 
 @pytest.mark.parametrize(
@@ -116,9 +129,9 @@ def test_one_altered_value_in_a_table_of_any_width_is_found_where_it_is(
     assert comparison.parts[0].values == 12 * 5 + 5 * 3
     found = [part for part in (*comparison.tables, *comparison.parts) if part.differing]
     is_weight = column < WIDTHS[table]
-    assert [part.part for part in found] == [f"table {table}" if is_weight else "optimizer state of rows"]
+    assert [part.part for part in found] == [f"table C{table + 1}" if is_weight else "optimizer state of rows"]
     assert (found[0].largest, found[0].differing) == (0.25, 1)
-    assert found[0].where == f"table {table}, id {row}, column {column if is_weight else column - WIDTHS[table]}"
+    assert found[0].where == f"table C{table + 1}, id {row}, column {column if is_weight else column - WIDTHS[table]}"
 
 
 def test_dense_differences_are_found_where_they_are(tmp_path: Path) -> None:
