@@ -6,6 +6,7 @@ without a traceback. Anything else is a defect and is shown in full.
 
 import errno
 import os
+import resource
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -114,6 +115,34 @@ def naming_files() -> Iterator[None]:
         if error.filename is None or error.strerror is None:
             raise
         raise refused(error) from error
+
+
+_OF_THREADS = ("can't start new thread", "Failed to launch worker thread")
+"""What Python and Arrow say where the system starts no further thread."""
+_OF_MEMORY = ("failed to map segment", "can't allocate memory", "Cannot allocate memory")
+"""What the loader of libraries, torch and the system say where they get no memory."""
+
+
+def met_limit(error: BaseException) -> CapacityError | None:
+    """What a user can do about a limit of this process that another error tells of; None where it tells of none.
+
+    Without a limit of its memory, whatever asks for too much is a defect, and is shown in full.
+    """
+    text = str(error)
+    most_bytes, _ = resource.getrlimit(resource.RLIMIT_AS)
+    may_have = f"this process may have {most_bytes / 1e9:.1f} GB (ulimit -v)"
+    is_limited = most_bytes != resource.RLIM_INFINITY
+    if any(told in text for told in _OF_THREADS):
+        number, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+        most = "" if number == resource.RLIM_INFINITY else f" is {number}"
+        cure = f"ulimit -u{most}, of all processes and threads of a user, and a control group has its pids.max"
+        cure = f"{cure}; {may_have}" if is_limited else cure
+        return CapacityError(f"no more threads ({text}): {cure}; raise the limit that is met")
+    is_for_memory = isinstance(error, MemoryError) or any(told in text for told in _OF_MEMORY)
+    if not is_limited or not is_for_memory:
+        return None
+    told = (text or "a piece was refused").partition("\n")[0]
+    return CapacityError(f"no more memory ({told}): {may_have}; raise that limit")
 
 
 def read_small(path: Path, most_bytes: int) -> str:

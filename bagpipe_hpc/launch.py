@@ -11,7 +11,7 @@ from bagpipe_hpc.cluster.allocator import keep_all_freed_memory
 from bagpipe_hpc.cluster.role_layout import Role
 from bagpipe_hpc.cluster.role_placement import Placement
 from bagpipe_hpc.config.schema import Config
-from bagpipe_hpc.errors import BagpipeError, ConfigError, DivergenceError
+from bagpipe_hpc.errors import BagpipeError, ConfigError, DivergenceError, met_limit
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.start.places import find_places
 from bagpipe_hpc.mpi.start.world import abort_job, world_rank, world_size
@@ -193,7 +193,8 @@ def run_role(purpose: Purpose, loop: "Loop | None" = None) -> None:
 
 
 def _failure(error: BaseException, who: str = "") -> str:
-    """Why a rank ends; of an error that is none of the program's kinds with the traceback."""
+    """Why a rank ends; of an error that is none of the program's kinds, nor of a limit, with the traceback."""
+    error = met_limit(error) or error
     if isinstance(error, BagpipeError):
         return f"bagpipe: {who}failed: {error}\n"
     return f"bagpipe: {who}failed: {error!r}\n{''.join(traceback.format_exception(error))}"

@@ -1,13 +1,12 @@
 """How a command ends: its exit code, and what it says when it fails, once for all ranks that a launcher started."""
 
 import os
-import resource
 import sys
 import time
 from collections.abc import Callable
 
 from bagpipe_hpc.cli.streams import safe_streams
-from bagpipe_hpc.errors import BagpipeError, CapacityError, ConfigError, naming_files
+from bagpipe_hpc.errors import BagpipeError, ConfigError, met_limit, naming_files
 from bagpipe_hpc.terminal import line_start, printable
 
 EXIT_OK = 0
@@ -54,28 +53,16 @@ def exit_code_of(command: Callable[[], int], program: str, after_interrupt: Call
                 told = f"{error.name} is not installed; `bagpipe doctor` says how to get what is missing"
                 print_error(BagpipeError(told), program)
             return EXIT_ERROR
-        except (MemoryError, ImportError) as error:
-            if (limit := _address_space()) is None or not _is_for_memory(error):
-                raise
-            told = f"no more memory ({str(error) or 'a piece was refused'})"
-            cure = f"this process may have {limit / 1e9:.1f} GB (ulimit -v); raise that limit"
-            print_error(CapacityError(f"{told}: {cure}"), program)
-            return EXIT_ERROR
         except KeyboardInterrupt:
             print(f"\n{program}: interrupted{after_interrupt()}", file=sys.stderr)
             return EXIT_INTERRUPTED
         except BrokenPipeError:  # the reader, such as `head`, has seen enough
             return EXIT_OK
-
-
-def _address_space() -> int | None:
-    """Bytes of address space that this process may have; None where nothing limits it."""
-    most_bytes, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return None if most_bytes == resource.RLIM_INFINITY else most_bytes
-
-
-def _is_for_memory(error: MemoryError | ImportError) -> bool:
-    return isinstance(error, MemoryError) or "failed to map segment" in str(error)
+        except Exception as error:
+            if (limit := met_limit(error)) is None:
+                raise
+            print_error(limit, program)
+            return EXIT_ERROR
 
 
 def print_error(error: BagpipeError, program: str = "bagpipe") -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bagpipe_hpc.errors import BagpipeError, ConfigError
+from bagpipe_hpc.errors import BagpipeError, ConfigError, met_limit
 
 
 class SettingError(ConfigError):
@@ -121,12 +121,15 @@ class Door:
 
         Raises:
             EntryError: whatever it raises; an error that users may cause passes.
+            CapacityError: it met a limit of this process.
         """
         try:
             yield
         except BagpipeError:
             raise
         except Exception as error:
+            if limit := met_limit(error):
+                raise limit from error
             raise EntryError(self.key, name, f"{what}: {_told(error, library)}") from error
 
     def _load(self, name: str, path: str) -> type[Any]:

@@ -11,7 +11,7 @@ from torch import nn
 
 from bagpipe_hpc.config.doors import Door, Entry, SettingError
 from bagpipe_hpc.config.schema import OptimizerConfig
-from bagpipe_hpc.errors import BagpipeError, ConfigError
+from bagpipe_hpc.errors import BagpipeError, ConfigError, met_limit
 
 _UNSUITABLE = {"Optimizer", "LBFGS", "SparseAdam"}
 """The base class; one that evaluates the loss itself, several times a step; one for sparse gradients."""
@@ -73,13 +73,15 @@ def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]
 def blaming_optimizer(config: OptimizerConfig) -> Iterator[None]:
     """Say of what an optimizer raises in the body that it does not take the weights or `optimizer.dense_options`.
 
-    Some classes of torch check options only when they use them.
+    Some classes of torch check options only when they use them. A limit of this process that it meets is not its fault.
     """
     try:
         yield
     except BagpipeError:
         raise
     except Exception as error:
+        if limit := met_limit(error):
+            raise limit from error
         kind = "" if config.dense in known_optimizers() else f"{type(error).__name__}: "
         raise refused_optimizer(config, f"says: {kind}{error}") from error
 

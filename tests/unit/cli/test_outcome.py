@@ -2,6 +2,7 @@
 
 import resource
 
+import pyarrow as pa
 import pytest
 
 from bagpipe_hpc.cli.outcome import EXIT_ERROR, exit_code_of
@@ -9,8 +10,13 @@ from bagpipe_hpc.cli.outcome import EXIT_ERROR, exit_code_of
 UNMAPPED = ImportError("libtorch_cpu.so: failed to map segment from shared object")
 
 
-def limit_memory(monkeypatch: pytest.MonkeyPatch, most_bytes: int) -> None:
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (most_bytes, resource.RLIM_INFINITY))
+NO_THREAD = RuntimeError("can't start new thread")
+UNLIMITED = resource.RLIM_INFINITY
+
+
+def limit_memory(monkeypatch: pytest.MonkeyPatch, most_bytes: int, most_threads: int = UNLIMITED) -> None:
+    limits = {resource.RLIMIT_AS: most_bytes, resource.RLIMIT_NPROC: most_threads}
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (limits[which], UNLIMITED))
 
 
 def ending(error: Exception) -> int:
@@ -26,6 +32,7 @@ def ending(error: Exception) -> int:
         (MemoryError("Unable to allocate 2 GiB"), "Unable to allocate 2 GiB"),
         (MemoryError(), "a piece was refused"),
         (UNMAPPED, "libtorch_cpu.so: failed to map segment from shared object"),
+        (RuntimeError("can't allocate memory: 64 bytes\nframe #0"), "can't allocate memory: 64 bytes"),
     ],
 )
 def test_memory_that_a_limit_refuses_names_the_limit(
@@ -38,11 +45,28 @@ def test_memory_that_a_limit_refuses_names_the_limit(
     )
 
 
+@pytest.mark.parametrize("error", [NO_THREAD, pa.ArrowException("Failed to launch worker thread: no")])
+def test_threads_that_the_system_refuses_name_their_limits(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limit_memory(monkeypatch, UNLIMITED, 512)
+    assert ending(error) == EXIT_ERROR
+    assert capsys.readouterr().err == (
+        f"bagpipe: error: no more threads ({error}): ulimit -u is 512, of all processes and threads of a user, and a "
+        "control group has its pids.max; raise the limit that is met\n"
+    )
+    limit_memory(monkeypatch, 400_000_000)
+    assert ending(error) == EXIT_ERROR
+    assert "; this process may have 0.4 GB (ulimit -v); raise the limit" in capsys.readouterr().err
+
+
 def test_other_errors_are_shown_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    limit_memory(monkeypatch, resource.RLIM_INFINITY)
+    limit_memory(monkeypatch, UNLIMITED)
     for error in (MemoryError(), UNMAPPED):
         with pytest.raises(type(error)):
             ending(error)
     limit_memory(monkeypatch, 1_200_000_000)
     with pytest.raises(ImportError):
         ending(ImportError("cannot import name"))
+    with pytest.raises(RuntimeError):
+        ending(RuntimeError("another one"))

@@ -10,7 +10,7 @@ import pytest
 from bagpipe_hpc.config.doors import MODELS, Door, Entry, SettingError
 from bagpipe_hpc.config.file import load_config, setting_types, to_toml
 from bagpipe_hpc.config.schema import Config, ModelConfig
-from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.errors import CapacityError, ConfigError
 
 ADDED = '''
 from dataclasses import dataclass, field, make_dataclass
@@ -246,3 +246,8 @@ def test_a_module_of_the_current_directory_is_found(tmp_path: Path, monkeypatch:
     assert MODELS.implementation("lies_here:Model").__name__ == "Model"
     assert sys.path[-1] == ""
     del sys.modules["lies_here"]
+
+
+def test_a_limit_that_an_entry_meets_is_not_its_fault() -> None:
+    with pytest.raises(CapacityError, match=r"^no more threads"), MODELS.blaming("dlrm", "forward fails"):
+        raise RuntimeError("can't start new thread")

@@ -9,7 +9,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from bagpipe_hpc.config.schema import OptimizerConfig
-from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer, known_optimizers
 from bagpipe_hpc.models.optimizer_trial import state_numbers
 from tests.extending import Example
@@ -162,6 +162,16 @@ def test_what_is_wrong_is_named(kind: type, message: str) -> None:
 def test_an_option_that_it_does_not_take_is_named() -> None:
     with pytest.raises(ConfigError, match=r"_options = \{'momentum': 0\.9\}: .*:Signs says: TypeError: .*momentum"):
         state_numbers(named(Signs, momentum=0.9))
+
+
+class MeetsALimit(Signs):
+    def __init__(self, weights: Any, lr: float) -> None:  # noqa: ARG002
+        raise RuntimeError("can't start new thread")
+
+
+def test_a_limit_that_it_meets_is_not_its_fault() -> None:
+    with pytest.raises(CapacityError, match=r"^no more threads .*ulimit -u"):
+        state_numbers(named(MeetsALimit))
 
 
 def test_a_module_that_is_not_there_is_named() -> None:
