@@ -25,7 +25,12 @@ def write_report(folders: Sequence[Path], path: Path) -> None:
     _require_replaceable(path)
     page = report_page(load_runs(folders), datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"))
     with atomic_write(path) as partial:
-        partial.write_text(page, encoding="utf-8")
+        partial.write_bytes(_as_utf8(page))
+
+
+def _as_utf8(page: str) -> bytes:
+    """With names of folders that are UTF-8 as they are, whatever the locale; other bytes are replaced."""
+    return page.encode("utf-8", "surrogateescape").decode("utf-8", "replace").encode("utf-8")
 
 
 def _require_replaceable(path: Path) -> None:

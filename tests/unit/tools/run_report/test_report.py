@@ -1,6 +1,7 @@
 """The page about runs: whole by itself, readable without seeing it, and open about what is not there."""
 
 import json
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -38,6 +39,13 @@ def test_a_page_needs_nothing_else(three: list[Path]) -> None:
     named += [name for attributes in page.all("svg") for name in attributes.get("aria-labelledby", "").split()]
     assert named
     assert set(named) <= ids.keys()
+
+
+def test_a_name_that_is_no_text_is_written_as_utf8(tmp_path: Path) -> None:
+    """In a locale of ASCII letters beyond it come as such names, too."""
+    run = write_run(tmp_path / os.fsdecode("ü".encode() + b"\xff"))
+    write_report([run], tmp_path / "page.html")
+    assert "ü\ufffd" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_every_chart_has_words_and_numbers(three: list[Path]) -> None:
