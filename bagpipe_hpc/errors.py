@@ -8,6 +8,7 @@ import errno
 import os
 import resource
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -123,12 +124,17 @@ _OF_MEMORY = ("failed to map segment", "can't allocate memory", "Cannot allocate
 """What the loader of libraries, torch and the system say where they get no memory."""
 
 
-def met_limit(error: BaseException) -> CapacityError | None:
+def met_limit(error: BaseException) -> BagpipeError | None:
     """What a user can do about a limit of this process that another error tells of; None where it tells of none.
 
-    Without a limit of its memory, whatever asks for too much is a defect, and is shown in full.
+    Such a limit is that of its threads, of its memory, or of the letters that names may have in its locale. Without a
+    limit of its memory, whatever asks for too much is a defect, and is shown in full.
     """
     text = str(error)
+    known = sys.getfilesystemencoding()
+    if isinstance(error, UnicodeEncodeError) and "utf-8" not in (known, error.encoding):
+        told = f"this locale ({known}) lacks letters of this name; use one of UTF-8, such as LC_ALL=C.UTF-8"
+        return FileError(f"{error.object!r}: {told}")
     most_bytes, _ = resource.getrlimit(resource.RLIMIT_AS)
     may_have = f"this process may have {most_bytes / 1e9:.1f} GB (ulimit -v)"
     is_limited = most_bytes != resource.RLIM_INFINITY

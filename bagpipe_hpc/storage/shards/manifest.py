@@ -5,6 +5,7 @@ Standard library only. A manifest is read as if a stranger had written it: every
 
 import hashlib
 import json
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -377,8 +378,10 @@ def load_manifest(directory: Path) -> ShardManifest:
 
     Raises:
         DataError: there is none, the preparation is not finished, or the manifest is malformed.
+        UnicodeEncodeError: the folder's name has letters that no name has in this locale.
     """
     path = directory / MANIFEST_NAME
+    os.fsencode(path)  # of such a name the system is never asked: nothing would be found
     try:
         if not path.is_file():
             if (directory / UNFINISHED_NAME).is_file():

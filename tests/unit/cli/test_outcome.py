@@ -1,6 +1,10 @@
 """How commands end whose errors are not the program's own: those of a limit have a cure, others are shown in full."""
 
+import os
 import resource
+import subprocess
+import sys
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -58,6 +62,27 @@ def test_threads_that_the_system_refuses_name_their_limits(
     limit_memory(monkeypatch, 400_000_000)
     assert ending(error) == EXIT_ERROR
     assert "; this process may have 0.4 GB (ulimit -v); raise the limit" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("setting", ["path", "output"])
+def test_letters_that_names_lack_in_a_locale_are_told(setting: str, tmp_path: Path) -> None:
+    """Nothing of such a name is looked for: a manifest may be there."""
+    (tmp_path / "ü").mkdir()
+    config = tmp_path / "config.toml"
+    sections = {"path": "[data]", "output": "[train]"}
+    config.write_text(f'{sections[setting]}\n{setting} = "ü"\n', encoding="utf-8")
+    call = "import os,sys;from pathlib import Path;from bagpipe_hpc.cli.outcome import exit_code_of as run;"
+    call += (
+        "from bagpipe_hpc.config.file import load_config;from bagpipe_hpc.storage.shards.manifest import load_manifest;"
+    )
+    call += f"config = load_config(Path({config.name!r}), []);"
+    does = {"path": "load_manifest(Path(config.data.path))", "output": "Path(config.train.output).mkdir()"}
+    call += f"sys.exit(run(lambda: {does[setting]}, 'bagpipe'))"
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-c", call]
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == EXIT_ERROR
+    assert "this locale (ascii) lacks letters of this name; use one of UTF-8" in ended.stderr
 
 
 def test_other_errors_are_shown_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
