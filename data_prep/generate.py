@@ -86,8 +86,12 @@ def generate_clicks(
         _require(not output.is_dir(), "output", str(output), "is a folder; name a file in it, such as clicks.tsv")
         _require(not os.path.lexists(output), "output", str(output), "is there already; remove it, or use another name")
         output.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(output) as partial, _open_sink(partial, compressed=output.suffix == ".gz") as sink:
-            write(sink, rows, seed, zipf, ids_at_most)
+        with atomic_write(output) as partial:
+            with _open_sink(partial, compressed=output.suffix == ".gz") as sink:
+                write(sink, rows, seed, zipf, ids_at_most)
+            _require(
+                not os.path.lexists(output), "output", str(output), "was made by somebody else meanwhile; look at it"
+            )
     except OSError as error:
         if error.errno in DISK_IS_FULL:
             raise CapacityError(f"{output}: the disk is full; free some space, or write fewer rows") from error

@@ -3,7 +3,9 @@
 import errno
 import gzip
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +15,7 @@ import bagpipe_hpc.storage.atomic_write
 import data_prep.synthetic.criteo_clicks
 from bagpipe_hpc.errors import CapacityError, ConfigError
 from data_prep.formats.criteo import TABLE_NAMES, Criteo
-from data_prep.generate import generate_clicks
+from data_prep.generate import KINDS, generate_clicks
 from data_prep.synthetic.criteo_clicks import KAGGLE_IDS, MISSING_IDS, MISSING_INTEGERS, TABLE_IDS
 
 ROWS = 40_000
@@ -138,6 +140,22 @@ def test_what_is_there_already_is_left_alone(tmp_path: Path) -> None:
         generate_clicks(5, tmp_path)
     with pytest.raises(ConfigError, match=r"clicks.tsv: cannot be written \(File exists\); check the path"):
         generate_clicks(5, mine / "clicks.tsv")
+
+
+def test_what_another_has_made_meanwhile_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two that write to one name the second to end says so: users would take its rows for theirs."""
+    output = tmp_path / "clicks.tsv"
+    draw, layout = KINDS["criteo"]
+
+    def draw_slowly(*arguments: Any) -> Iterator[pa.Table]:
+        output.write_text("of another")
+        yield from draw(*arguments)
+
+    monkeypatch.setitem(KINDS, "criteo", (draw_slowly, layout))
+    with pytest.raises(ConfigError, match=r"clicks\.tsv': was made by somebody else meanwhile"):
+        generate_clicks(5, output)
+    assert [path.name for path in tmp_path.iterdir()] == ["clicks.tsv"]
+    assert output.read_text() == "of another"
 
 
 @pytest.mark.parametrize("name", ["clicks.tsv", "clicks.tsv.gz"])
