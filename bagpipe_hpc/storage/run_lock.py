@@ -2,26 +2,35 @@
 
 A lock is a file that says who holds it, created where there is none (`O_EXCL`, which network file systems keep too),
 and touched every few seconds while its holder lives. It is taken over from a holder that is dead: one of an earlier
-start of the same Slurm job, which has been requeued, one of this host whose process is gone, or one that has not
-touched it for a minute.
+start of the same Slurm job, which has been requeued, one of this host whose process is gone, or one of another host
+that has not touched it for a minute. Clocks of hosts may differ, and on some file systems, such as Lustre, the host
+that touches a file says when: so where few minutes have passed by its time, the lock is watched for a while.
 """
 
 import contextlib
 import json
+import logging
 import os
 import socket
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from enum import Enum, auto
 from pathlib import Path
 
 from bagpipe_hpc.errors import ConfigError
 
+log = logging.getLogger(__name__)
+
 LOCK_NAME = "run.lock"
 _TOUCH_EVERY_S = 10.0
 DEAD_AFTER_S = 60.0
-"""A lock that was touched longer ago has no holder."""
+"""A lock that was touched longer ago has no holder, if clocks agree."""
+_CLOCKS_DIFFER_BY_S = 600.0
+"""At most: batch systems refuse hosts whose clocks differ by more than half of it."""
+_WATCH_S = 2.5 * _TOUCH_EVERY_S
+_WATCH_EVERY_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -124,15 +133,16 @@ class RunLock:
         try:
             seen = self._path.read_bytes()
             silent_s = _seconds_since_touched(self._path)
+            owner = _owner_of(seen)
+            is_dead = _is_dead_or_watched(self._path, owner, silent_s)
         except FileNotFoundError:
             return  # given back just now
-        owner = _owner_of(seen)
-        if not _is_dead(owner, silent_s):
+        if not is_dead:
             who = owner or "somebody who wrote no name yet"
             raise ConfigError(
-                f"{self._path}: another run uses this output folder ({who}, alive {silent_s:.0f} s ago): choose "
-                f"another {self._setting}, end that run, or, if it is dead, wait {DEAD_AFTER_S:.0f} s or remove this "
-                "file"
+                f"{self._path}: another run uses this output folder ({who}, alive {max(0.0, silent_s):.0f} s ago): "
+                f"choose another {self._setting}, end that run, or, if it is dead, wait {DEAD_AFTER_S:.0f} s or remove "
+                "this file"
             )
         aside = self._path.with_name(f".{LOCK_NAME}.{os.getpid()}.dead")
         try:
@@ -168,14 +178,14 @@ class RunLock:
 
 
 def is_abandoned(folder: Path) -> bool:
-    """Whether a folder has a lock whose owner is dead.
+    """Whether a folder has a lock whose owner is dead for sure.
 
     Raises:
         OSError: the lock cannot be read, or the folder not be written.
     """
     path = folder / LOCK_NAME
     try:
-        return _is_dead(_owner_of(path.read_bytes()), _seconds_since_touched(path))
+        return _life_of(_owner_of(path.read_bytes()), _seconds_since_touched(path)) is _Life.OVER
     except FileNotFoundError:
         return False
 
@@ -186,24 +196,55 @@ def living_lock(output: Path) -> bytes | None:
     Raises:
         OSError: it cannot be read, or the folder not be written.
     """
+    path = output / LOCK_NAME
     try:
-        content = (output / LOCK_NAME).read_bytes()
-        silent_s = _seconds_since_touched(output / LOCK_NAME)
+        content = path.read_bytes()
+        is_dead = _is_dead_or_watched(path, _owner_of(content), _seconds_since_touched(path))
     except FileNotFoundError:
         return None
-    return None if _is_dead(_owner_of(content), silent_s) else content
+    return None if is_dead else content
 
 
-def _is_dead(owner: Owner | None, silent_s: float) -> bool:
-    return silent_s > DEAD_AFTER_S or (owner is not None and owner.is_dead(Owner.this_process()))
+class _Life(Enum):
+    """What is known of a lock's owner; in doubt is one of another host, silent for so long if clocks agree."""
+
+    LASTS = auto()
+    IN_DOUBT = auto()
+    OVER = auto()
+
+
+def _life_of(owner: Owner | None, silent_s: float) -> _Life:
+    now = Owner.this_process()
+    if owner is not None and owner.is_dead(now):
+        return _Life.OVER
+    if owner is not None and owner.host == now.host and owner.process != now.process:
+        return _Life.LASTS  # stopped, perhaps, by Ctrl-Z or with its virtual machine
+    if silent_s > _CLOCKS_DIFFER_BY_S:
+        return _Life.OVER
+    return _Life.IN_DOUBT if abs(silent_s) > DEAD_AFTER_S else _Life.LASTS
+
+
+def _is_dead_or_watched(path: Path, owner: Owner | None, silent_s: float) -> bool:
+    """Whether a lock's owner is dead; in doubt, whether nobody touches the lock for a while."""
+    life = _life_of(owner, silent_s)
+    if life is not _Life.IN_DOUBT:
+        return life is _Life.OVER
+    log.warning("%s: seeing for %.0f s whether its owner lives (%s)", path, _WATCH_S, owner or "without a name")
+    touched_ns, ends_s = path.stat().st_mtime_ns, time.monotonic() + _WATCH_S
+    while time.monotonic() < ends_s:
+        time.sleep(_WATCH_EVERY_S)
+        path.read_bytes()  # a network file system asks its server again where a file is opened
+        if path.stat().st_mtime_ns != touched_ns:
+            return False
+    return True
 
 
 def _seconds_since_touched(path: Path) -> float:
-    """By the file system's clock, which may differ from this host's."""
+    """By the file system's clock, or where it has none by those of the hosts; less than none where these differ."""
     probe = path.with_name(f".{LOCK_NAME}.{os.getpid()}.now")
     try:
         probe.touch()
-        return max(0.0, probe.stat().st_mtime - path.stat().st_mtime)
+        return probe.stat().st_mtime - path.stat().st_mtime
     finally:
         probe.unlink(missing_ok=True)
 

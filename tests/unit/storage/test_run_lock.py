@@ -65,6 +65,13 @@ def test_a_living_owner_is_named_and_left_alone(tmp_path: Path, here: Owner, liv
     assert [found.name for found in tmp_path.iterdir()] == [LOCK_NAME]
 
 
+@pytest.fixture
+def brief_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_lock, "_WATCH_S", 0.2)
+    monkeypatch.setattr(run_lock, "_WATCH_EVERY_S", 0.01)
+
+
+@pytest.mark.usefixtures("brief_watch")
 def test_an_owner_on_another_host_is_believed_for_a_minute(tmp_path: Path, here: Owner) -> None:
     elsewhere = replace(here, host="elsewhere")
     leave_lock(tmp_path, elsewhere, touched_s_ago=DEAD_AFTER_S / 2)
@@ -72,6 +79,37 @@ def test_an_owner_on_another_host_is_believed_for_a_minute(tmp_path: Path, here:
         lock_of(tmp_path).take()
     leave_lock(tmp_path, elsewhere, touched_s_ago=DEAD_AFTER_S + 5)
     lock_of(tmp_path).take()
+
+
+@pytest.mark.parametrize("behind_s", [150.0, -150.0, -7200.0])
+def test_an_owner_whose_clock_differs_is_watched(
+    tmp_path: Path, here: Owner, monkeypatch: pytest.MonkeyPatch, behind_s: float
+) -> None:
+    """It touches its lock with times of its own, as on Lustre; after its death nobody does, whatever they say."""
+    path = leave_lock(tmp_path, replace(here, host="elsewhere"), touched_s_ago=behind_s)
+    monkeypatch.setattr(run_lock, "_WATCH_S", 20.0)
+    monkeypatch.setattr(run_lock, "_WATCH_EVERY_S", 0.01)
+    sleep = time.sleep
+
+    def touch(seconds: float) -> None:
+        sleep(seconds)
+        os.utime(path, (time.time() - behind_s, time.time() - behind_s))
+
+    with monkeypatch.context() as living:
+        living.setattr(run_lock.time, "sleep", touch)
+        with pytest.raises(ConfigError, match="on elsewhere, alive"):
+            lock_of(tmp_path).take()
+        assert run_lock.living_lock(tmp_path) == path.read_bytes()
+    monkeypatch.setattr(run_lock, "_WATCH_S", 0.1)
+    assert run_lock.living_lock(tmp_path) is None
+    lock_of(tmp_path).take()
+
+
+def test_an_owner_of_this_host_lives_however_silent(tmp_path: Path, here: Owner, living_process: int) -> None:
+    """As one that Ctrl-Z or a debugger has stopped: when it goes on it finds the folder its own."""
+    leave_lock(tmp_path, Owner(here.host, living_process, run_lock._start_of(living_process), "", 0), touched_s_ago=1e6)
+    with pytest.raises(ConfigError, match="another run uses this output folder"):
+        lock_of(tmp_path).take()
 
 
 def test_a_dead_process_of_this_host_has_no_lock(tmp_path: Path, here: Owner) -> None:

@@ -81,10 +81,12 @@ def test_folders_of_the_dead_are_removed_and_those_of_the_living_stay(tmp_path: 
         os.utime(path, (time.time() - 90, time.time() - 90))
     with scratch_folder(tmp_path / name) as scratch:
         assert {*tmp_path.iterdir()} == {living, of_another, begun, full, own_name, scratch.path}
-    silent = living / LOCK_NAME
-    os.utime(silent, (time.time() - 90, time.time() - 90))
-    with scratch_folder(tmp_path / name):
-        assert not living.exists()
+    lock = living / LOCK_NAME  # as of another host, and silent for longer than clocks of hosts differ
+    lock.write_bytes(lock.read_bytes().replace(b'"host": "', b'"host": "far-'))
+    for silent_s, stays in ((90, True), (900, False)):
+        os.utime(lock, (time.time() - silent_s, time.time() - silent_s))
+        with scratch_folder(tmp_path / name):
+            assert living.exists() is stays
     process.communicate()
 
 
