@@ -36,6 +36,7 @@ class RankView:
         cells: texts, in the order of the headings.
         is_stale: whether its file has grown old, though it has not said that it has ended.
         is_ahead: whether its file is of the future, by the clock of this host.
+        has_ended: whether it has come to the end of its run.
         step: steps done; of the oracle, planned.
         values: what it has measured last.
     """
@@ -44,6 +45,7 @@ class RankView:
     cells: Sequence[str]
     is_stale: bool
     is_ahead: bool
+    has_ended: bool
     step: int
     values: dict[str, float]
 
@@ -87,7 +89,11 @@ def view(output: Path, now_s: float | None = None) -> View:
     told = [f"step {done}", *(f"{name} {value:,.6g}" for name, value in values.items())]
     table = aligned([_HEADINGS, *(rank.cells for rank in ranks)], right=(2, 4, 8))
     stale = [rank.cells[0] for rank in ranks if rank.is_stale]
-    warned = [f"stale: {', '.join(stale)}: stopped, killed, or cut off from this file system"] if stale else []
+    warned = []
+    if stale:
+        all_of_them = all(rank.is_stale or rank.has_ended for rank in ranks)
+        why = "; or, as it is all of them, this host's clock is ahead" if all_of_them else ""
+        warned.append(f"stale: {', '.join(stale)}: stopped, killed, or cut off from this file system{why}")
     if ahead := [rank.cells[0] for rank in ranks if rank.is_ahead]:
         warned.append(
             f"clock ahead: {', '.join(ahead)}: told in this host's future, so nothing says whether they live; "
@@ -127,7 +133,7 @@ def _rank(age_s: float, status: dict[str, Any]) -> RankView:
     told = _dict(status.get("values"))
     values = {str(name): float(_number(value)) for name, value in told.items() if isinstance(value, int | float)}
     order = _ROLES.index(role) if role in _ROLES else len(_ROLES), number
-    return RankView(order, cells, is_stale, is_ahead, step, values)
+    return RankView(order, cells, is_stale, is_ahead, doing == [ENDED], step, values)
 
 
 def _number(value: object) -> Number:

@@ -64,6 +64,14 @@ def test_a_rank_that_tells_nothing_any_more_is_stale(tmp_path: Path, capsys: pyt
     assert told.endswith("stale: server 0: stopped, killed, or cut off from this file system\n")
 
 
+def test_where_all_are_stale_it_may_be_the_clock(tmp_path: Path) -> None:
+    """Of this host, which may be ahead of the file system's by more than ranks are given."""
+    tell(tmp_path, "oracle", 0, age_s=3600.0, doing=["ended"])
+    for rank in (0, 1):
+        tell(tmp_path, "trainer", rank, age_s=120.0)
+    assert view(tmp_path).lines[-1].endswith("or, as it is all of them, this host's clock is ahead")
+
+
 def test_files_that_somebody_has_edited_command_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tell(
         tmp_path, "oracle", 0, doing="x", shares=[1], values={"a\x1b[2J": None}, step=None, host="\x1b[31m", process="p"
