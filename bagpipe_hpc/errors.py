@@ -85,6 +85,7 @@ _CURES = {
     errno.ELOOP: "its links lead in a circle",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
     errno.EIO: "the disk or the file system fails; look into the system's log",
+    errno.ENODEV: "its file system maps no files into memory; name another place",
     errno.ESTALE: "the file system was mounted anew; start again",
 }
 _OTHER_CURE = "check the path"

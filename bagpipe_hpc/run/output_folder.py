@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from bagpipe_hpc.config.file import to_toml
 from bagpipe_hpc.config.schema import Config
-from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.errors import ConfigError, refused
 from bagpipe_hpc.run.job_mark import MARK_NAME, is_of_this_job, mark_job
 from bagpipe_hpc.run.stop_request import forget_stop
 from bagpipe_hpc.storage.atomic_write import atomic_write, remove_partial_files
@@ -192,6 +192,11 @@ def _left_behind(config: Config, start: Checkpoint) -> list[Path]:
     return [path for path in find_checkpoints(Path(config.train.output)) if step_of(path) > start.manifest.step]
 
 
+def _unwritable(config: Config, error: OSError) -> ConfigError:
+    why = refused(error, None if error.filename else Path(config.train.output))
+    return ConfigError(f"train.output = {config.train.output!r} cannot be written: {why}")
+
+
 @contextmanager
 def hold_output(config: Config, lost: Callable[[str], None]) -> Iterator[None]:
     """Make the output folder and keep other runs out of it during the body.
@@ -210,7 +215,7 @@ def hold_output(config: Config, lost: Callable[[str], None]) -> Iterator[None]:
         output.mkdir(parents=True, exist_ok=True)
         lock.take()
     except OSError as error:
-        raise ConfigError(f"train.output = {config.train.output!r} cannot be written: {error}") from error
+        raise _unwritable(config, error) from error
     try:
         yield
     finally:
@@ -257,7 +262,7 @@ def start_output(config: Config, start: Checkpoint | None, *, made_again: Collec
         (output / LOGS_NAME).mkdir(exist_ok=True)
         _write_config(config)
     except OSError as error:
-        raise ConfigError(f"train.output = {config.train.output!r} cannot be written: {error}") from error
+        raise _unwritable(config, error) from error
 
 
 def record_config(config: Config) -> None:

@@ -1,5 +1,6 @@
 """Files that are either complete or absent: write aside, fsync, rename. Standard library only."""
 
+import errno
 import hashlib
 import os
 from collections.abc import Iterator
@@ -56,7 +57,8 @@ def _written_aside(path: Path) -> Iterator[Path]:
         partial.replace(path)
     except OSError as error:
         if error.errno is not None and error.filename in (None, str(partial)):
-            error.filename, error.filename2 = str(path), None
+            error.filename = str(path)
+            del error.filename2  # None would be told as a second name
         raise
     finally:
         partial.unlink(missing_ok=True)
@@ -74,10 +76,17 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+_KNOWS_NO_FOLDERS = (errno.EINVAL, errno.EBADF, errno.ENOTSUP)
+"""What some network and user-space file systems say of a folder that is to be forced to the disk."""
+
+
 def fsync(path: Path) -> None:
-    """Force a file's contents, or a folder's names, to the disk."""
+    """Force a file's contents, or a folder's names where its file system can, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _KNOWS_NO_FOLDERS or not path.is_dir():
+            raise
     finally:
         os.close(descriptor)

@@ -1,7 +1,10 @@
 """A file is complete or absent, whatever happens while it is written."""
 
+import errno
 import hashlib
+import os
 import resource
+import stat
 from pathlib import Path
 
 import pytest
@@ -49,6 +52,38 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path, *, replaces: boo
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(FileError, match=r"/absent/rows\.bin: No such file"), naming_files():
         write_much(tmp_path / "absent" / "rows.bin", replaces=replaces)
+
+
+def test_an_error_names_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: int) -> None:
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    target = tmp_path / "rows.bin"
+    with pytest.raises(OSError, match=r"Disk quota exceeded: '.*rows\.bin'$"), atomic_write(target) as partial:
+        partial.write_bytes(b"rows")
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP])
+def test_a_file_system_that_forces_no_folders_to_the_disk_will_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Of a file the same error is one."""
+    of_files = []
+
+    def force(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode) or of_files:
+            raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", force)
+    target = tmp_path / "rows.bin"
+    with atomic_write(target) as partial:
+        partial.write_bytes(b"rows")
+    assert target.read_bytes() == b"rows"
+    of_files.append(True)
+    with pytest.raises(OSError, match=os.strerror(number)), atomic_write(target) as partial:
+        partial.write_bytes(b"other")
+    assert target.read_bytes() == b"rows"
 
 
 def write_much(target: Path, *, replaces: bool) -> None:
