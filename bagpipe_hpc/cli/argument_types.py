@@ -5,6 +5,8 @@ import math
 from pathlib import Path
 from typing import TypeVar
 
+from bagpipe_hpc.config.values import is_for_a_shell
+
 LARGEST = (1 << 63) - 1
 """Of a whole number: files and arrays count no further."""
 MOST_NODES = 100_000
@@ -19,9 +21,17 @@ _Number = TypeVar("_Number", int, float)
 
 
 def named_path(text: str) -> Path:
-    """A file or a folder; nothing at all, as of a shell's variable that is not set, would be the current folder."""
+    """A file or a folder; nothing at all, as of a shell's variable that is not set, would be the current folder.
+
+    Nor is `~/` one, as of `--output=~/clicks.tsv`: shells leave it as it is there.
+    """
     if not text:
         raise argparse.ArgumentTypeError("'': name a file or a folder; `.` is the current one")
+    if is_for_a_shell(text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: the shell has left the ~ as it is, as it does behind = and in quotes; write $HOME, or ./~ for "
+            "a folder of that name"
+        )
     return Path(text)
 
 

@@ -32,6 +32,8 @@ def converted(value: object, kind: object, key: str, source: str) -> object:
     value = _widened(value, kind)
     if not _fits(value, kind):
         raise ConfigError(f"{source}: {key} = {value!r}: {CURES[kind]}")
+    if isinstance(value, str) and is_for_a_shell(value):
+        raise ConfigError(f"{source}: {key} = {value!r}: ~ is a shell's, and none reads this; write the path in full")
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -64,6 +66,11 @@ def _fits(value: object, kind: object) -> bool:
 def is_text(value: str) -> bool:
     """Whether a TOML file can hold it; bytes of the command line that are no text arrive as lone surrogates."""
     return not any("\ud800" <= letter <= "\udfff" for letter in value)
+
+
+def is_for_a_shell(path: str) -> bool:
+    """Whether a path begins with a `~` that a shell has left as it is, as behind `=`; a folder may be called so."""
+    return bool(re.match(r"~[A-Za-z0-9_.-]*/", path))
 
 
 def _is_plain(value: object) -> bool:

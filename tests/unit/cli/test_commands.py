@@ -158,6 +158,15 @@ def test_an_empty_path_is_no_path() -> None:
         named_path("")
 
 
+@pytest.mark.parametrize("path", ["~/clicks.tsv", "~me/clicks.tsv"])
+def test_what_a_shell_left_as_it_is_is_no_path(path: str) -> None:
+    """As of --output=~/clicks.tsv, which would make a folder called ~."""
+    with pytest.raises(argparse.ArgumentTypeError, match=r"write \$HOME, or \./~ for a folder of that name"):
+        named_path(path)
+    assert named_path(f"./{path}") == Path(path)
+    assert named_path("~clicks.tsv~") == Path("~clicks.tsv~")
+
+
 def test_generate_passes_its_arguments_on(recorder: Recorder) -> None:
     recorder.replace("data_prep.generate", generate_clicks=recorder.record())
     options = ["--seed", "3", "--zipf", "1.5", "--ids-at-most", "70", "--kind", "sequences"]

@@ -212,6 +212,8 @@ def test_a_mistake_in_the_file_names_file_key_value_and_cure(tmp_path: Path, tex
         ("model.top_mlp=[8, 4", ["model.top_mlp = [8, 4: is not TOML", "close what was opened"]),
         ('data.path="shards', ['data.path = "shards: is not TOML', "close what was opened"]),
         ("data.path=\udcff", ["data.path = '\\udcff'", "no text in this locale", "LC_ALL=C.UTF-8"]),
+        ("train.output=~/runs", ["train.output = '~/runs'", "~ is a shell's", "write the path in full"]),
+        ("data.path=~me/clicks", ["data.path = '~me/clicks'", "~ is a shell's"]),
         ("train.epochs=0", ["train.epochs = 0", "use 1 or more"]),
         ("model.top_mlp=" + "[" * 10_000, ["is not TOML", "recursion"]),
     ],
