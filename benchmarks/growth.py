@@ -84,7 +84,7 @@ def _measure(job: Job, batch_size: int, arguments: argparse.Namespace) -> dict[s
     """One run, as a line of benchmark `step`."""
     paced = [f"model.name={PACED_DLRM}", f"model.us_per_sample={pace}"] if (pace := arguments.us_per_sample) else []
     overrides = [f"train.batch_size={batch_size}", "train.threads=1", *paced, *arguments.set]
-    steps = arguments.steps or (20 if arguments.quick else 100)
+    steps = arguments.steps or (40 if arguments.quick else 100)
     shards = job.workload.shards(FOLDER, steady_steps(job.lookahead, steps).total, batch_size)
     result = run_job(job, shards, steps, overrides, FOLDER)
     figures = job_figures(job, [result], job.workload.config(overrides))

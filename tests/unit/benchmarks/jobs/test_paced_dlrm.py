@@ -37,3 +37,10 @@ def test_the_same_numbers_come_later(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(slept) == pytest.approx(SAMPLES * 90e-6)
     bottom, top = (sum(weight.numel() for weight in mlp.parameters()) for mlp in (plain.bottom, plain.top))
     assert slept[0] / slept[1] == pytest.approx(bottom / top)
+
+
+def test_it_does_not_sleep_unless_it_is_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("benchmarks.jobs.paced_dlrm.time.sleep", slept.append)
+    passed(PacedDLRM(FACTS, PacedDLRM.Settings(**WIDTHS)))
+    assert not any(slept)
