@@ -166,10 +166,6 @@ class Pipeline:
             times.end_s = self._simulation.now_s
             times.wait_reductions_s = waited_s + times.end_s - waits_since_s
             self._finish_step(number, load)
-        for _, dense_sum in self._pauses(self._batches):
-            yield from self._awaited(copies) if dense_sum is None else earlier.wait(dense_sum)
-        yield from (later, exchanged)
-        self._finish_step(self._batches, self._loads[-1])
 
     def _pauses(self, number: int) -> list[tuple[float, int | None]]:
         """Where a forward pass waits, as shares of compute: for copies (None), and for sums of the step before."""
@@ -190,7 +186,7 @@ class Pipeline:
 
     def _sum(self, summed_bytes: float) -> Event:
         """Start a sum over the trainers; the event happens when it is done."""
-        if self._cluster.trainers == 1 or summed_bytes == 0:
+        if summed_bytes == 0:
             return _happened()
         done = Event()
         self._simulation.start(self._summing(summed_bytes, done))

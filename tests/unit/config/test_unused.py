@@ -17,9 +17,10 @@ QUICKSTART = EXAMPLES / "quickstart.toml"
         (["train.warm_start_takes=rows"], "train.warm_start_takes", "train.warm_start names nothing"),
         (["train.stop_min_delta=0.01"], "train.stop_min_delta", "train.stop_after, which is 0"),
         (["train.late_share=0.5"], "train.late_share", "train.weight_gradients = 'late'"),
+        (["train.late_share=0"], "train.late_share", "train.weight_gradients = 'late'"),
         (["train.late_share=0", "train.weight_gradients=late"], "train.weight_gradients", "late_share = 0 leaves no"),
         (["optimizer.rows_weight_decay_mode=decoupled"], "optimizer.rows_weight_decay_mode", "rows do not decay"),
-        (["lookahead.batches=1", "lookahead.group=5"], "lookahead.group", "each batch is a group"),
+        (["lookahead.batches=1", "lookahead.group=2"], "lookahead.group", "each batch is a group"),
         (["tables.ssd_path=/scratch"], "tables.ssd_path", "all rows are in memory"),
     ],
 )

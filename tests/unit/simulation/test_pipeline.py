@@ -106,6 +106,24 @@ def test_one_fetch_waits_while_the_rows_of_another_travel() -> None:
     assert first.wait_rows_s == pytest.approx(14 * MS)
 
 
+def test_a_fetch_is_of_one_batch_where_none_waits() -> None:
+    """As above, whatever the group: no batch comes later for the sake of another, and all are computed 12 ms apart."""
+    loads = [replace(BATCH, fetched=120) for _ in range(9)]
+    steps = Pipeline([*loads, replace(BATCH, samples=0)], Window(12, 3), CLUSTER, RECORD, COMPUTE_FIRST).run()
+    assert [step.wait_rows_s / MS for step in steps] == pytest.approx([14.0, *[2.0] * 8])
+
+
+def test_the_oracle_is_so_many_plans_ahead_and_no_more() -> None:
+    """The eighth plan takes 100 ms from the end of the first batch on, of 10 ms as those of which plans are there."""
+    loads = [replace(BATCH, fetched=0, written=0) for _ in range(12)]
+    slow = replace(CLUSTER, plan_s_per_sample=10 * MS)
+    loads = [replace(load, samples=10 if number == 7 else 0) for number, load in enumerate(loads)]
+    window = Window(3, 1)
+    assert window.plans_ahead == 6
+    steps = Pipeline([*loads, replace(BATCH, samples=0)], window, slow, RECORD, COMPUTE_FIRST).run()
+    assert [step.wait_rows_s / MS for step in steps] == pytest.approx([*[0.0] * 7, 40.0, *[0.0] * 4])
+
+
 def test_a_group_is_put_behind_another_and_beside_its_barrier() -> None:
     """Of 3 batches: 36 ms of rows, which follow those of the group before. The barrier of two costs nothing."""
     much = replace(BATCH, written=120)
@@ -145,6 +163,7 @@ def test_now_is_waited_for_and_later_is_hidden() -> None:
     batch = replace(BATCH, fetched=0, written=0, reduced_now=50, reduced_later=20)
     spread = replace(CLUSTER, trainers=2)
     assert times(batch, Window(4, 1), spread) == StepTimes(0.0, 11.3, 0.0, 6.3)
+    assert times(batch, Window(4, 1), CLUSTER) == StepTimes(0.0, 10.0, 0.0, 0.0), "one trainer has all gradients"
 
 
 def test_later_that_takes_too_long_is_waited_for() -> None:
@@ -222,12 +241,40 @@ def test_rows_are_updated_between_late_gradients_of_weights() -> None:
     assert times(batch, Window(4, 1), spread, order=order) == StepTimes(0.0, 6.46, 0.0, 1.46)
     late = replace(order, is_late=True)
     assert times(batch, Window(4, 1), spread, order=late) == StepTimes(0.0, 5.46, 0.0, 0.46)
+    not_all = replace(late, sums=(DenseSum(0, 0.8), DenseSum(0, 0.2), DenseSum(0, 0.1)), waits=(0.4, 0.4, 0.4))
+    assert times(batch, Window(4, 1), spread, order=not_all) == StepTimes(0.0, 5.46, 0.0, 0.46)
+    # To begin either takes 0.01 ms of compute, and 0.03 of the link's time.
+    slow = replace(spread, message_s=0.04 * MS)
+    assert times(batch, Window(4, 1), slow, order=late) == StepTimes(0.0, 5.51, 0.0, 0.51)
+
+
+def test_sums_go_over_hosts_behind_gradients_that_go_home() -> None:
+    """0.5 + 2.88 ms, then 0.5 + 0.96 ms there and as much back, after 5 ms of compute."""
+    batch = replace(BATCH, fetched=0, written=0, now_home=(Hop(30, 1),), now_over_hosts=(Hop(10, 1), Hop(10, 1)))
+    spread = replace(CLUSTER, trainers=2)
+    assert times(batch, Window(4, 1), spread) == StepTimes(0.0, 11.3, 0.0, 6.3)
+    no_rows = replace(batch, now_over_hosts=(Hop(10, 1), Hop(0, 1)))
+    assert times(no_rows, Window(4, 1), spread) == StepTimes(0.0, 9.84, 0.0, 4.84)
 
 
 def test_an_exchange_that_takes_too_long_is_waited_for() -> None:
-    """later: 1.5 + 9.6 ms, then 1.5 + 4.8 ms, from the end of a step; the next ends with it."""
+    """later: 1.7 + 9.6 ms, then 1.7 + 4.8 ms, from the end of a step; the next ends with it.
+
+    A message takes 0.2 ms; to put rows in order takes nothing, since they are passed on to nobody.
+    """
     batch = replace(BATCH, fetched=0, written=0, later_home=(Hop(100, 1),), rest_copies=(Hop(50, 1),))
-    assert times(batch, Window(4, 1), replace(CLUSTER, trainers=2)) == StepTimes(0.0, 17.4, 0.0, 12.4)
+    spread = replace(CLUSTER, trainers=2, message_s=0.2 * MS, ordered_bytes_per_s=1e6)
+    assert times(batch, Window(4, 1), spread) == StepTimes(0.0, 17.8, 0.0, 12.8)
+
+
+def test_the_rest_of_the_copies_comes_for_the_batch_after_next() -> None:
+    """Those for batch 5 leave behind batch 3, for 1.5 + 9.6 ms: batch 4 waits for them behind 10 ms of compute."""
+    loads = [replace(BATCH, fetched=0, written=0) for _ in range(9)]
+    loads[5] = replace(loads[5], rest_copies=(Hop(100, 1),))
+    spread = replace(CLUSTER, trainers=2)
+    steps = Pipeline([*loads, replace(BATCH, samples=0)], Window(4, 1), spread, RECORD, COMPUTE_FIRST).run()
+    waits = [step.wait_reductions_s / MS for step in steps]
+    assert waits == pytest.approx([*[0.0] * 4, 1.1, *[0.0] * 4])
 
 
 def test_over_a_grid_all_rows_travel_twice() -> None:
@@ -267,11 +314,15 @@ def test_within_a_host_one_core_begins_messages_and_copies_them() -> None:
 
 
 def test_each_other_trainer_takes_a_message() -> None:
-    """Of 0.2 ms: three for now gradients, one for a single copy; the mover has those of later gradients."""
+    """Of 0.2 ms: three for now gradients, one for a single copy; the mover has those of later gradients.
+
+    Nothing is laid out where rows travel directly, and nothing sent where there are none.
+    """
     batch = replace(BATCH, samples=40, fetched=0, written=0)
     batch = replace(batch, now_home=(Hop(30, 3),), next_copies=(Hop(1, 1),), later_home=(Hop(2, 2),))
-    four = replace(CLUSTER, trainers=4, message_s=0.2 * MS, latency_s=0.0, bytes_per_s=1e15)
+    four = replace(CLUSTER, trainers=4, message_s=0.2 * MS, hop_s=1 * MS, latency_s=0.0, bytes_per_s=1e15)
     assert times(batch, Window(4, 1), four) == StepTimes(0.0, 10.8, 0.0, 0.8)
+    assert times(replace(batch, next_copies=(Hop(0, 3),)), Window(4, 1), four) == StepTimes(0.0, 10.6, 0.0, 0.6)
 
 
 def test_copies_come_while_layers_that_need_no_rows_are_computed() -> None:

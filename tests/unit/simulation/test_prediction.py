@@ -71,6 +71,29 @@ def test_the_busiest_link(cluster: Cluster, link_ms: float) -> None:
     loads = segment(batch, Window(1, 1), 4)
     prediction = predict(loads, Window(1, 1), cluster, RECORD, StepOrder())
     assert prediction.busiest_link_s * 1e3 == pytest.approx(link_ms)
+    assert prediction.rows_reduced == 100.0
+
+
+@pytest.mark.parametrize(
+    ("cluster", "link_ms"),
+    [
+        (CLUSTER, 16.0),  # 160 rows of 100 bytes come to one server, more than the 20 that leave it
+        # Of each trainer 80 rows, 1,000 dense gradients there and back, and 30 rows' weights.
+        (replace(CLUSTER, trainers=2, server_hosts=2), 8.0 + 4.0 + 2.88),
+    ],
+)
+def test_a_link_carries_most_the_way_that_more_rows_go(cluster: Cluster, link_ms: float) -> None:
+    batch = replace(BATCH, fetched_by_all=20, written_by_all=160, now_home=(Hop(30, 1),))
+    loads = segment(batch, Window(1, 1), 4)
+    prediction = predict(loads, Window(1, 1), cluster, RECORD, StepOrder(sums=(DenseSum(1000, 0.5),)))
+    assert prediction.busiest_link_s * 1e3 == pytest.approx(link_ms)
+
+
+def test_one_trainer_sums_no_rows() -> None:
+    loads = segment(replace(BATCH, reduced_now=60), Window(1, 1), 4)
+    assert predict(loads, Window(1, 1), CLUSTER, RECORD, StepOrder()).rows_reduced == 0.0
+    two = replace(CLUSTER, trainers=2)
+    assert predict(loads, Window(1, 1), two, RECORD, StepOrder()).rows_reduced == 60.0
 
 
 def test_gradients_of_rows_in_16_bits_take_half_the_bytes() -> None:
