@@ -1,7 +1,9 @@
 """Where tables have different widths, each group of them is planned as if it were alone."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,13 +24,14 @@ from bagpipe_hpc.kernels import shared_library
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.plan.slices import BatchSlices
+from bagpipe_hpc.planning import groups
 from bagpipe_hpc.planning.checking.executor import PlanExecutor
-from bagpipe_hpc.planning.groups import GroupedPlanner, slots_by_group
+from bagpipe_hpc.planning.groups import GroupedPlanner, RunPolicy, slots_by_group
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
 from bagpipe_hpc.planning.plan_check import check_policy
 from bagpipe_hpc.planning.planner import writing_threads_of
 from bagpipe_hpc.planning.segment_planner import measure_segment, plan_segment
-from bagpipe_hpc.planning.slots import UNLIMITED
+from bagpipe_hpc.planning.slots import UNLIMITED, CacheSlots
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.preparation.prepare import choose_window, prepare_run
 from bagpipe_hpc.run.run import Run
@@ -195,17 +198,62 @@ def test_a_policy_that_makes_no_planner_is_named(tmp_path: Path, kind: type, mes
         replace(run, config=policy).policy(2).planner(WINDOW)
 
 
-class FailsForMemory(LookaheadPolicy):
-    @property
-    def smaller_state(self) -> str:
+class FailsWhenAsked(LookaheadPolicy):
+    def _fail(self, *_: object) -> Any:
         raise KeyError("no such setting")
 
+    smaller_state = property(_fail)  # type: ignore[assignment]
+    window = least_bytes = remark = expected_slots = _fail
 
-def test_a_policy_that_fails_where_memory_is_asked_for_is_named(tmp_path: Path) -> None:
+
+@pytest.mark.parametrize(
+    ("asked", "ask"),
+    [
+        ("smaller_state", lambda policy: policy.smaller_state),
+        ("window", lambda policy: policy.window(WINDOW)),
+        ("least_bytes", lambda policy: policy.least_bytes(WINDOW, 9)),
+        ("remark", lambda policy: policy.remark(9)),
+        ("expected_slots", lambda policy: policy.expected_slots([CacheSlots(1, 1)])),
+    ],
+)
+def test_a_policy_that_fails_when_it_is_asked_is_named(
+    tmp_path: Path, asked: str, ask: Callable[[RunPolicy], object]
+) -> None:
     run = made(tmp_path)
-    policy = replace(run.config, policy=PolicyConfig(f"{__name__}:FailsForMemory"))
-    with pytest.raises(BagpipeError, match=r"FailsForMemory': smaller_state fails: KeyError: 'no such setting'"):
-        _ = replace(run, config=policy).policy(2).smaller_state
+    policy = replace(run.config, policy=PolicyConfig(f"{__name__}:FailsWhenAsked"))
+    with pytest.raises(BagpipeError, match=rf"FailsWhenAsked': {asked} fails: KeyError: 'no such setting'"):
+        ask(replace(run, config=policy).policy(2))
+
+
+class GivesNumbers(LookaheadPolicy):
+    def window(self, wanted: Window) -> Any:
+        return wanted.lookahead, wanted.group
+
+    def remark(self, most_batches: int) -> str:
+        return f"{most_batches} batches are many"
+
+
+def test_a_window_that_is_none_is_refused_and_a_remark_passed_on(tmp_path: Path) -> None:
+    run = made(tmp_path)
+    policy = replace(run.config, policy=PolicyConfig(f"{__name__}:GivesNumbers"))
+    made_of_it = replace(run, config=policy).policy(2)
+    with pytest.raises(PlanError, match=r"GivesNumbers\.window gives \(4, 2\): return a Window\(lookahead, group\)"):
+        made_of_it.window(WINDOW)
+    assert made_of_it.remark(9) == "9 batches are many"
+
+
+def test_each_group_s_cache_is_expected_by_its_own_beginning(tmp_path: Path) -> None:
+    policy = made(tmp_path, user=3, genre=3).policy(2)
+    beginning = [CacheSlots(8, 20), CacheSlots(12, 4)]
+    first, second = (part.expected_slots(slots) for part, slots in zip(policy.parts, beginning, strict=True))
+    assert policy.expected_slots(beginning) == (first, second)
+    assert first != second
+
+
+def test_as_many_plans_are_written_beside_as_each_group_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "writing_threads_of", lambda part: part.threads)
+    parts: list[Any] = [SimpleNamespace(threads=count) for count in (3, 1, 2)]
+    assert GroupedPlanner(parts, ()).writing_threads == 1
 
 
 def test_a_wrong_row_is_named_in_its_group(tmp_path: Path) -> None:

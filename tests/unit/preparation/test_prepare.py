@@ -313,7 +313,8 @@ def test_a_planner_that_takes_too_much_for_sure_is_not_made(
     job = prepare_run(config)
     monkeypatch.setattr(preparation, "free_bytes", lambda: 1)
     monkeypatch.delattr(RunPolicy, "planner")
-    with pytest.raises(CapacityError, match=rf"planner of 39 rows needs .* free here; use {re.escape(cure)}"):
+    sizes = r"needs 0\.0 GB, and 0\.0 GB are free here"
+    with pytest.raises(CapacityError, match=rf"planner of 39 rows {sizes}; use {re.escape(cure)}"):
         choose_window(job, trainers=2)
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from bagpipe_hpc.cli import commands as cli
 from bagpipe_hpc.config.file import load_config
+from bagpipe_hpc.config.schema import PolicyConfig
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.preparation.prepare import prepare_run
 from bagpipe_hpc.tools.simulate import calibrate, shards_trace, trace_policy
@@ -135,6 +137,8 @@ def test_a_trace_of_shards_is_that_of_a_run_from_its_start(config: str, tmp_path
     for name in ("cache_rows", "table_names", "trainers", "sharing", "feature_tables"):
         assert getattr(facts, name) == getattr(of_run, name)
     assert facts.training is not None
+    by_data = replace(asked, policy=PolicyConfig("slipstream"))
+    assert trace_policy(shards_trace(by_data), by_data, 2).facts.training is not None
 
 
 def test_shards_and_a_measured_run(config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -145,7 +149,7 @@ def test_shards_and_a_measured_run(config: str, tmp_path: Path, capsys: pytest.C
     (run / "config.toml").write_text("[train]\nbatch_size = 100\n")
     told = {"number": 2, "mean": {"total_ms": 6.0, "wait_rows_ms": 1.0}}
     record = {"event": "progress", "of_trainers": told}
-    (run / "metrics.jsonl").write_text(json.dumps(record) + "\n")
+    (run / "metrics.jsonl").write_text(json.dumps(record) + "\n\n")  # an empty line says nothing
     options = ["--calibrate", str(run), "--trainers", "1", "--lookahead", "2", "--batches", "10"]
     result = predicted(capsys, config, f"data.path={shards}", *SMALL, *options)
     assert result["predictions"][0]["compute_s"] == pytest.approx(50 * 1e-4)
