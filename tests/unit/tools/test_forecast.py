@@ -153,6 +153,8 @@ def test_recommended_settings_are_those_of_a_run(config: Path, capsys: pytest.Ca
     (memory,) = (one for one in found["memory"] if one["trainers"] == 2)
     moving = need.window.group * (of["fetched"] + 2 * of["written"])  # two groups leave at a time
     assert memory["rows_bytes"] == pytest.approx(moving, abs=1)
+    planned_ahead = min(need.window.plans_ahead, chosen["traffic"]["batches"])  # a segment may have fewer batches
+    assert memory["plans_bytes"] == pytest.approx(planned_ahead * chosen["traffic"]["plan_bytes"], abs=1)
 
 
 def test_a_time_of_compute_hides_traffic(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
