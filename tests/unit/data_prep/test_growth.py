@@ -18,13 +18,19 @@ from hypothesis import strategies as st
 
 import data_prep.growth
 from bagpipe_hpc.storage.shards.check import verify_shards
-from bagpipe_hpc.storage.shards.id_uses import read_counts, read_last_use, read_reborn, read_train_rows
+from bagpipe_hpc.storage.shards.id_uses import (
+    read_counts,
+    read_last_use,
+    read_reborn,
+    read_train_rows,
+    tables_with_counts,
+)
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
 from bagpipe_hpc.storage.shards.vocabulary import TableUse, TableVocabulary, read_table_vocabulary
 from bagpipe_hpc.storage.shards.waiting_values import WaitingValues, read_waiting
 from bagpipe_hpc.tools.inspection import describe
-from data_prep import vocabulary, wide_values
+from data_prep import hashed_counts, vocabulary, wide_values
 from data_prep.formats.layout import Values
 from data_prep.generate import generate_clicks
 from data_prep.growth import GrowthRules, KnownTable, TableGrowth, growth_text
@@ -384,3 +390,23 @@ def test_what_became_of_the_ids_is_said() -> None:
     after = [known([11, 14, 15, 16], free=(3,), reborn=(2,)), known([7])]
     said = "2 new ids, 1 ids that other values had; 2 values lost theirs, and 1 ids are free"
     assert growth_text(before, after) == said
+
+
+def test_a_preparation_says_how_it_grew_and_adds_counts_where_there_were_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one has counted no ids of the hashed table: too many for it."""
+    columns = [{"name": "click", "kind": "label"}, {"name": "item", "kind": "categorical"}]
+    columns += [{"name": "user", "kind": "categorical", "hash_rows": 9}]  # type: ignore[dict-item]
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder, rows in ((first, "0,x,p\n1,y,q\n"), (second, "1,x,p\n1,z,p\n")):
+        folder.with_suffix(".csv").write_text(f"click,item,user\n{rows}")
+    asked = PrepareSettings("schema", schema={"columns": columns}, min_count=1, test_fraction=0)
+    with monkeypatch.context() as patch:
+        patch.setattr(hashed_counts, "MOST_COUNTED_ROWS", 8)
+        prepare_clicks([str(first.with_suffix(".csv"))], first, asked, silent)
+    told: list[str] = []
+    grown = prepare_clicks([str(second.with_suffix(".csv"))], second, PrepareSettings(grow=first), told.append)
+    became = "1 new ids, 0 ids that other values had; 0 values lost theirs, and 0 ids are free"
+    assert f"grew the vocabularies of {first} by 2 rows: {became}" in told
+    assert tables_with_counts(second, grown) == ["item"]

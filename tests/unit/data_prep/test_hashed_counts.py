@@ -13,6 +13,8 @@ from data_prep.formats.layout import IdRule, Table, Values
 from data_prep.formats.load import load_format
 from data_prep.hashed_counts import count_hashed
 from data_prep.parsed_rows import ParsedRows, Part
+from data_prep.prepare import prepare_clicks
+from data_prep.prepare_settings import PrepareSettings
 from data_prep.text_blocks import TextPosition
 
 LIMIT = 20
@@ -68,3 +70,16 @@ def test_tables_that_are_counted_together_stay_within_the_limit(monkeypatch: pyt
     monkeypatch.setattr(hashed_counts, "MOST_COUNTED_ROWS", LIMIT)
     groups = list(hashed_counts._groups([7, 13, 21, 20, 2, 30, 31, 1, 1]))
     assert groups == [[0, 1], [], [3], [4], [], [], [7, 8]]
+
+
+def test_tables_that_are_hashed_are_told_by_their_ids(tmp_path: Path) -> None:
+    names = {"item": {}, "b": {"hash_rows": 7}, "a": {"hash_rows": 7}, "c": {"hash_rows": 5}}
+    columns = [{"name": name, "kind": "categorical", **own} for name, own in names.items()]
+    (tmp_path / "rows.csv").write_text("click,item,b,a,c\n0,x,p,p,p\n1,y,p,q,r\n")
+    schema = {"columns": [{"name": "click", "kind": "label"}, *columns]}
+    settings = PrepareSettings("schema", schema=schema, min_count=1, test_fraction=0)
+    told: list[str] = []
+    manifest = prepare_clicks([str(tmp_path / "rows.csv")], tmp_path / "out", settings, told.append)
+    ids = manifest.table_rows[0]
+    hashed = "c hashed to 5 ids each; b, a hashed to 7 ids each"
+    assert f"built vocabularies of {ids} ids from 2 rows; {hashed}" in told
