@@ -28,7 +28,7 @@ _TOUCH_EVERY_S = 10.0
 DEAD_AFTER_S = 60.0
 """A lock that was touched longer ago has no holder, if clocks agree."""
 _CLOCKS_DIFFER_BY_S = 600.0
-"""At most: batch systems refuse hosts whose clocks differ by more than half of it."""
+"""At most: a credential of MUNGE, which Slurm takes, counts for five minutes (munge(1), `--ttl`)."""
 _WATCH_S = 2.5 * _TOUCH_EVERY_S
 _WATCH_EVERY_S = 1.0
 
