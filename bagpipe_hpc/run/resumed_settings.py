@@ -310,7 +310,7 @@ def _changes(manifest: CheckpointManifest, run: Run, arithmetic: Arithmetic) -> 
             then, now = _both(manifest, run.config, key)
             if then != now:
                 yield f"{key}: {shown(then)} -> {shown(now)} (policy.name = {run.config.policy.name!r} {effect})"
-    for old, new in zip(manifest.row_state or (), RowRecord.of(run.config).state, strict=True):
+    for old, new in zip(manifest.row_state, RowRecord.of(run.config).state, strict=True):
         if old.first != new.first:
             yield (
                 f"optimizer.rows, first value of {new.name}: {old.first} -> {new.first} (rows take theirs at the start "

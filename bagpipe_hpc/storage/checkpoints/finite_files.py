@@ -38,7 +38,7 @@ def require_finite(directory: Path, manifest: CheckpointManifest, info: FileInfo
         if info.file == DENSE_FILE:
             _check_dense(file, path)
             return
-        server, group = manifest.row_files()[info.file]
+        _, group = manifest.row_files()[info.file]
         for name in ("weights", "optimizer_state"):
             dataset = plain_dataset(file, name)
             if dataset.dtype != np.float32 or dataset.ndim != 2:
@@ -50,7 +50,7 @@ def require_finite(directory: Path, manifest: CheckpointManifest, info: FileInfo
                 is_finite = np.isfinite(piece)
                 if not is_finite.all():
                     place = first + int(np.argmin(is_finite.all(axis=1)))
-                    [row] = row_numbers(file, manifest, server, group).rows(place, place + 1).tolist()
+                    [row] = row_numbers(file, group).rows(place, place + 1).tolist()
                     raise _error(path, f"{name} of {group.row_name(row)}")
 
 

@@ -30,21 +30,6 @@ MANIFEST_FILE = "manifest.json"
 DENSE_FILE = "dense.h5"
 FORMAT = "bagpipe-checkpoint"
 VERSION = 7
-BEFORE_LINEAGE = 6
-"""A version that is read still: it does not say which vocabulary its ids are of, and knows no earlier training rows."""
-BEFORE_WIDTHS = 5
-"""Another one: all tables had one width."""
-BEFORE_PLACEMENTS = 4
-"""Another one, before that: rows were dealt round-robin, and files did not say which rows they hold. Of the row
-optimizer's state it has the number of columns alone."""
-_STATE_BEFORE = {
-    "sgd": (),
-    "rowwise_adagrad": (StateColumns("sum_of_mean_squares", per_weight=False),),
-    "adagrad": (StateColumns("sum_of_squares", per_weight=True),),
-    "adam": (StateColumns("first_moment", per_weight=True), StateColumns("second_moment", per_weight=True)),
-}
-"""What the row optimizers of that version kept."""
-_PLACEMENT_BEFORE = "round_robin"
 
 LINEAR_LAYERS = ("onednn", "torch")
 DEVICES = ("cpu", "cuda")
@@ -57,8 +42,7 @@ _Linear = Annotated[str, Must(LINEAR_LAYERS.__contains__, f"one of {', '.join(LI
 _Device = Annotated[str, Must(DEVICES.__contains__, f"one of {', '.join(DEVICES)}")]
 _Sections = Annotated[dict[str, Any], Must(lambda value: all(map(_is_object, value.values())), "an object of sections")]
 _Format = Annotated[str, Must(FORMAT.__eq__, repr(FORMAT))]
-_VERSIONS = (VERSION, BEFORE_LINEAGE, BEFORE_WIDTHS, BEFORE_PLACEMENTS)
-_Version = Annotated[int, Must(_VERSIONS.__contains__, f"one of {', '.join(map(str, _VERSIONS))}")]
+_Version = Annotated[int, Must(VERSION.__eq__, str(VERSION))]
 
 
 def row_file_name(server: int, servers: int, width: int | None = None) -> str:
@@ -148,8 +132,8 @@ class CheckpointManifest:
     """Optimizer of the embedding rows, `optimizer.rows` of the configuration."""
     row_state_columns: Count
     """Float32 values of optimizer state that follow the weights of a row of `embedding_dim` of them."""
-    row_state: tuple[StateColumns, ...] | None = field(default=None, metadata=OPTIONAL)
-    """What these are, in this order; never None but on the way in from version 4."""
+    row_state: tuple[StateColumns, ...]
+    """What these are, in this order."""
     servers: Positive
     """Servers that wrote the rows, a file each."""
     placement: _Name
@@ -172,17 +156,12 @@ class CheckpointManifest:
         named = len(self.table_names) == len(self.table_rows)
         _require(named, "table_names", self.table_names, "a name for each of table_rows")
         _require(self.total_rows < 1 << 63, "table_rows", self.table_rows, "numbers that add up to one of 64 bits")
-        dealt = self.version != BEFORE_PLACEMENTS or self.placement == _PLACEMENT_BEFORE
-        _require(dealt, "placement", self.placement, f"{_PLACEMENT_BEFORE!r}, as in version {BEFORE_PLACEMENTS}")
         self._check_widths()
         self._check_state()
         _require(self.data_step <= self.step, "data_step", self.data_step, f"at most step, {self.step}")
         epoch, epoch_step = divmod(self.step - self.data_step, -(-self.train_samples // self.batch_size))
         for name, value, must in (("epoch", self.epoch, epoch), ("epoch_step", self.epoch_step, epoch_step)):
             _require(value == must, name, value, f"{must}, by step, data_step, train_samples and batch_size")
-        before, absent = self.version != VERSION, f"absent, as in version {self.version}"
-        _require(not (before and self.data_step), "data_step", self.data_step, absent)
-        _require(not (before and self.vocabularies), "vocabularies", self.vocabularies, absent)
         earlier = self.base is None or self.base.step < self.step
         _require(earlier, "base", self.base, f"null or a checkpoint before step {self.step}")
         standing = self.standing
@@ -207,19 +186,12 @@ class CheckpointManifest:
         widths = self.table_widths
         each = widths is None or len(widths) == len(self.table_rows)
         _require(each, "table_widths", widths, "null or a width for each of table_rows")
-        known = widths is None or self.version in (VERSION, BEFORE_LINEAGE)
-        _require(known, "table_widths", widths, f"null, as in version {self.version}")
 
     def _check_state(self) -> None:
         """The parts of the state must have different names, and add up to its columns."""
-        if self.version == BEFORE_PLACEMENTS and self.row_state is None:
-            known = self.row_optimizer in _STATE_BEFORE
-            _require(known, "row_optimizer", self.row_optimizer, f"one of {', '.join(_STATE_BEFORE)}")
-            object.__setattr__(self, "row_state", _STATE_BEFORE[self.row_optimizer])
-        parts = self.row_state or ()
+        parts = self.row_state
         names = [part.name for part in parts]
-        named = self.row_state is not None and all(names) and len({*names}) == len(names)
-        _require(named, "row_state", self.row_state, "parts with different names")
+        _require(all(names) and len({*names}) == len(names), "row_state", parts, "parts with different names")
         _require(all(is_float32(part.first) for part in parts), "row_state", parts, "parts that begin with a float32")
         columns = self.state_columns(self.embedding_dim)
         _require(
@@ -244,7 +216,7 @@ class CheckpointManifest:
     @property
     def row_state_layout(self) -> list[str]:
         """Names of the state's parts and what they are for: what two checkpoints of the same optimizer share."""
-        return [part.layout for part in self.row_state or ()]
+        return [part.layout for part in self.row_state]
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -258,7 +230,7 @@ class CheckpointManifest:
 
     def state_columns(self, width: int) -> int:
         """Float32 values of optimizer state that follow the weights of a row of that width."""
-        return sum(part.width(width) for part in self.row_state or ())
+        return sum(part.width(width) for part in self.row_state)
 
     def record_columns(self, width: int) -> int:
         """Float32 values of a row of that width with its optimizer state."""

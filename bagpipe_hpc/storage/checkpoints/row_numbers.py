@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.rows.groups import TableGroup
 from bagpipe_hpc.rows.runs import MOST_RUNS, Overlap, RowRun, numbers_of, overlap
-from bagpipe_hpc.storage.checkpoints.manifest import BEFORE_PLACEMENTS, CheckpointManifest
 from bagpipe_hpc.storage.plain_hdf5 import errors_name, plain_dataset
 
 INT64 = np.dtype("<i8")
@@ -61,18 +60,12 @@ class ListedNumbers:
         listed: int64 `[n]`, a map of the file.
         below: rows of all tables of their width.
         path: the file.
-        scale, shift: row k stands in the list as `(k - shift) / scale`.
-        name: of the list in the file.
     """
 
-    def __init__(
-        self, listed: NDArray[np.int64], below: int, path: str, scale: int = 1, shift: int = 0, name: str = "rows"
-    ) -> None:
+    def __init__(self, listed: NDArray[np.int64], below: int, path: str) -> None:
         self._listed = listed
+        self._below = below
         self._path = path
-        self._scale, self._shift = scale, shift
-        self._below = -(-(below - shift) // scale)  # numbers that the list may have
-        self._name = name
         self._is_checked = False
 
     def __len__(self) -> int:
@@ -80,12 +73,12 @@ class ListedNumbers:
 
     def rows(self, first: int, last: int) -> NDArray[np.int64]:
         """The rows of records `first` up to `last`, int64 `[last - first]`."""
-        return self._listed[first:last] * self._scale + self._shift
+        return np.asarray(self._listed[first:last])
 
     def between(self, first: int, last: int) -> tuple[int, int]:
         """The records whose rows are `first` up to `last`."""
         self.check()
-        begin, end = np.searchsorted(self._listed, [-((self._shift - row) // self._scale) for row in (first, last)])
+        begin, end = np.searchsorted(self._listed, [first, last])
         return int(begin), int(end)
 
     def count_in(self, first: int, counts: NDArray[np.bool_]) -> int:
@@ -107,40 +100,32 @@ class ListedNumbers:
             piece = self._listed[first : first + _CHECKED_AT_ONCE]
             if piece[0] <= before or piece[-1] >= self._below or (piece[1:] <= piece[:-1]).any():
                 raise CheckpointError(
-                    f"{self._path}: {self._name} are not ascending numbers from 0 to {self._below - 1}; use another "
-                    "checkpoint"
+                    f"{self._path}: rows are not ascending numbers from 0 to {self._below - 1}; use another checkpoint"
                 )
             before = int(piece[-1])
         self._is_checked = True
 
 
-def row_numbers(
-    file: h5py.File, manifest: CheckpointManifest, server: int, group: TableGroup
-) -> RunNumbers | ListedNumbers:
-    """Which rows of the tables of one width the file of a server holds.
+def row_numbers(file: h5py.File, group: TableGroup) -> RunNumbers | ListedNumbers:
+    """Which rows of the tables of one width a file holds.
 
     Raises:
         CheckpointError: it does not say so, or they are no rows of these tables.
     """
-    total, servers = group.total_rows, manifest.servers
-    if manifest.version == BEFORE_PLACEMENTS:  # which dealt rows round-robin
-        if manifest.base is None:
-            count = (total - server + servers - 1) // servers
-            return RunNumbers([RowRun(server, servers, count)] if count else [])
-        return ListedNumbers(_listed(file, "positions", total), total, file.filename, servers, server, "positions")
+    total = group.total_rows
     with errors_name(file.filename):
         has_runs = "runs" in file
     if has_runs:
         return RunNumbers(_runs(file, total))
-    return ListedNumbers(_listed(file, "rows", total), total, file.filename)
+    return ListedNumbers(_listed(file, total), total, file.filename)
 
 
-def _listed(file: h5py.File, name: str, most: int) -> NDArray[np.int64]:
-    """A list of numbers, of which there are `most` at most; left in the file."""
-    dataset = plain_dataset(file, name)
+def _listed(file: h5py.File, most: int) -> NDArray[np.int64]:
+    """The list of rows, of which there are `most` at most; left in the file."""
+    dataset = plain_dataset(file, "rows")
     if dataset.ndim != 1 or dataset.size > most or dataset.dtype != INT64:
         raise CheckpointError(
-            f"{file.filename}: {name} is {dataset.dtype} {dataset.shape}: must be {INT64}, {most} at most; use another "
+            f"{file.filename}: rows is {dataset.dtype} {dataset.shape}: must be {INT64}, {most} at most; use another "
             "checkpoint"
         )
     if dataset.size == 0:

@@ -295,7 +295,7 @@ def _open_layer(
         file = stack.enter_context(open_plain(directory / manifest.row_file(server, group)))
         expected = {"server": server, "servers": manifest.servers, "total_rows": group.total_rows}
         require_attributes(file, expected)
-        numbers = row_numbers(file, manifest, server, group)
+        numbers = row_numbers(file, group)
         weights = _dataset(file, "weights", (len(numbers), group.width))
         state = _dataset(file, "optimizer_state", (len(numbers), manifest.state_columns(group.width)))
         records = _Records(weights) if weights_only else _Records(weights, state)

@@ -16,7 +16,6 @@ from bagpipe_hpc.storage.checkpoints.manifest import (
     load_checkpoint_manifest,
     row_file_name,
 )
-from tests.row_optimizers import row_optimizer
 
 DIGEST = "0123456789abcdef" * 4
 
@@ -66,7 +65,7 @@ def test_round_trip_through_json(tmp_path: Path) -> None:
     ("field", "value"),
     [
         ("format", "bagpipe-shards"),
-        ("version", 3),
+        ("version", 6),
         ("base", 90),
         ("base", {"step": 90}),
         ("base", {"step": 90, "manifest_sha256": "../../etc/passwd"}),
@@ -278,18 +277,6 @@ def test_absent_and_unreadable_manifests_say_so(tmp_path: Path) -> None:
         load_checkpoint_manifest(tmp_path)
 
 
-@pytest.mark.parametrize("version", [4, 5])
-def test_versions_before_there_were_widths_have_none(tmp_path: Path, version: int) -> None:
-    document = json.loads(manifest_of_two_servers().to_json()) | {"version": version}
-    path = tmp_path / "manifest.json"
-    path.write_text(json.dumps(document))
-    assert load_checkpoint_manifest(path).widths == (4, 4)
-    path.write_text(json.dumps(document | {"table_widths": [4, 4]}))
-    said = rf"table_widths is \(4, 4\) instead of null, as in version {version}"
-    with pytest.raises(CheckpointError, match=said):
-        load_checkpoint_manifest(path)
-
-
 def test_widths_may_be_absent_and_need_files_of_their_own(tmp_path: Path) -> None:
     document = json.loads(manifest_of_two_servers().to_json())
     path = tmp_path / "manifest.json"
@@ -302,30 +289,3 @@ def test_widths_may_be_absent_and_need_files_of_their_own(tmp_path: Path) -> Non
     path.write_text(json.dumps(document | {"table_widths": [4, 2], "servers": 10**15}))
     with pytest.raises(CheckpointError, match=f"instead of {2 * 10**15 + 1} files"):
         load_checkpoint_manifest(path)
-
-
-def version_4(tmp_path: Path, **changes: object) -> Path:
-    """A manifest as it was before it told the state's parts."""
-    document = json.loads(manifest_of_two_servers().to_json()) | {"version": 4, **changes}
-    del document["row_state"]
-    path = tmp_path / "manifest.json"
-    path.write_text(json.dumps(document))
-    return path
-
-
-@pytest.mark.parametrize(("name", "columns"), [("sgd", 0), ("rowwise_adagrad", 1), ("adagrad", 4), ("adam", 8)])
-def test_the_state_of_version_4_is_that_of_its_optimizer(tmp_path: Path, name: str, columns: int) -> None:
-    manifest = load_checkpoint_manifest(version_4(tmp_path, row_optimizer=name, row_state_columns=columns))
-    assert manifest.row_state == tuple(row_optimizer(name).state)
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"row_optimizer": "my:Own"}, "row_optimizer is 'my:Own' instead of one of sgd, rowwise_adagrad"),
-        ({"row_state_columns": 2}, "row_state_columns is 2 instead of 1, by row_state"),
-    ],
-)
-def test_a_version_4_with_another_state_is_refused(tmp_path: Path, changes: dict[str, object], said: str) -> None:
-    with pytest.raises(CheckpointError, match=said):
-        load_checkpoint_manifest(version_4(tmp_path, **changes))

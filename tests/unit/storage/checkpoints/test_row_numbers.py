@@ -1,6 +1,5 @@
 """A row file says which rows it holds; one that says it falsely is refused, and files of before are read."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -99,55 +98,6 @@ def test_a_row_in_two_files_is_refused(tmp_path: Path) -> None:
         load_checkpoint(path).read_rows(0, ROWS)
     with pytest.raises(CheckpointError, match="a row is in two row files"):
         load_checkpoint(path).read_rows(0, 12)
-
-
-def as_before_placements(path: Path) -> None:
-    """Write a checkpoint of round-robin rows as its version 4 was."""
-    manifest = path / "manifest.json"
-    document = json.loads(manifest.read_text())
-    document["version"] = 4
-    del document["row_state"]
-    for name in sorted(path.glob("rows-*.h5")):
-        with h5py.File(name, "r+") as file:
-            if "rows" in file:
-                positions = file["rows"][:] // document["servers"]
-                del file["rows"]
-                file["positions"] = positions
-            else:
-                del file["runs"]
-    manifest.write_text(json.dumps(document))
-
-
-@pytest.mark.parametrize("servers", [1, 2, 5])
-def test_version_4_is_read_still(tmp_path: Path, servers: int) -> None:
-    before, after = sample_records(TABLES, 5), sample_records(TABLES, 5, seed=1)
-    updated = np.array([0, 3, 4, 12])
-    after[np.setdiff1d(np.arange(ROWS), updated)] = before[np.setdiff1d(np.arange(ROWS), updated)]
-    full = write_checkpoint(tmp_path, before, TABLES, servers=servers, step=10)
-    as_before_placements(full)
-    path = write_checkpoint(tmp_path, after, TABLES, servers=servers, step=20, base=full, updated=updated)
-    as_before_placements(path)
-    checkpoint = load_checkpoint(path)
-    assert checkpoint.manifest.version == 4
-    assert checkpoint.read_rows(0, ROWS).tobytes() == after.tobytes()
-    with checkpoint.open_rows() as saved:
-        saved.check_rows(0, 1)
-        for kind in PLACEMENTS:
-            partition = kind.place(tables_of(TABLES), 2, None)
-            for server in range(2):
-                rows = partition.rows_of(server, 0, partition.rows_on(server))
-                window = np.full((len(rows), 5), np.nan, np.float32)
-                saved.read_server(partition, server, window)
-                assert window.tobytes() == after[rows].tobytes()
-
-
-def test_a_version_4_that_was_placed_otherwise_is_none(tmp_path: Path) -> None:
-    path = write(tmp_path)
-    as_before_placements(path)
-    manifest = path / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"round_robin"', '"hashed"'))
-    with pytest.raises(CheckpointError, match="placement is 'hashed' instead of 'round_robin'"):
-        load_checkpoint(path)
 
 
 def test_a_copy_is_read_like_its_original(tmp_path: Path) -> None:

@@ -244,27 +244,6 @@ def test_rows_of_other_widths_are_none_of_a_file(tmp_path: Path) -> None:
         load_checkpoint(full).read_rows(0, 1, 1)
 
 
-def test_version_5_is_read_still(tmp_path: Path) -> None:
-    """It had one width, and said no others."""
-    before, after = sample_records((5, 3), 5), sample_records((5, 3), 5, seed=1)
-    after[[0, 1, 2, 4, 5, 6]] = before[[0, 1, 2, 4, 5, 6]]
-    full = write_checkpoint(tmp_path, before, (5, 3), servers=2, step=10)
-    written_as_version_5(full)
-    path = write_checkpoint(tmp_path, after, (5, 3), servers=2, step=20, base=full, updated=np.array([3, 7]))
-    assert load_checkpoint(path).read_rows(0, 8).tobytes() == after.tobytes()
-    written_as_version_5(path)
-    checkpoint = load_checkpoint(path)
-    assert (checkpoint.manifest.version, checkpoint.manifest.widths) == (5, (4, 4))
-    assert checkpoint.read_rows(0, 8).tobytes() == after.tobytes()
-
-
-def written_as_version_5(path: Path) -> None:
-    manifest = path / "manifest.json"
-    document = json.loads(manifest.read_text())
-    del document["table_widths"]
-    manifest.write_text(json.dumps(document | {"version": 5}))
-
-
 def test_a_replayed_step_with_fewer_widths_leaves_no_stray_files(tmp_path: Path) -> None:
     write_tables(tmp_path, sample_tables(ROWS, WIDTHS))
     partial = tmp_path / "checkpoints" / "step-00000200.partial"
