@@ -34,9 +34,9 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Give a file another text: readers see the old or the new one, a machine that restarts maybe neither.
+    """Give a file another text: readers see the old one or the new one; after a crash of the machine, maybe neither.
 
-    It costs no wait for the disk, so it is for what is written again soon.
+    It does not wait for the disk, so it suits files that are soon written again.
 
     Raises:
         OSError: it cannot be written; the error names `path`.
@@ -49,7 +49,7 @@ def replace_text(path: Path, text: str) -> None:
 def _written_aside(path: Path) -> Iterator[Path]:
     """A temporary sibling of `path`, which takes its name when the block ends without an error.
 
-    An error of writing names no file, and one of opening the temporary one: both are made to name `path`.
+    An error in writing names no file, and one in opening names the temporary file: both are made to name `path`.
     """
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
@@ -58,7 +58,7 @@ def _written_aside(path: Path) -> Iterator[Path]:
     except OSError as error:
         if error.errno is not None and error.filename in (None, str(partial)):
             error.filename = str(path)
-            del error.filename2  # None would be told as a second name
+            del error.filename2  # None would be printed as a second name
         raise
     finally:
         partial.unlink(missing_ok=True)
@@ -77,7 +77,7 @@ def file_sha256(path: Path) -> str:
 
 
 _KNOWS_NO_FOLDERS = (errno.EINVAL, errno.EBADF, errno.ENOTSUP)
-"""What some network and user-space file systems say of a folder that is to be forced to the disk."""
+"""What some network and user-space file systems answer to an fsync of a folder."""
 
 
 def fsync(path: Path) -> None:

@@ -1,8 +1,8 @@
 """JSON files that a stranger may have written, read as frozen dataclasses: annotations say what each field may hold.
 
 A field is an `int`, `float`, `str`, `bool`, `dict[str, Any]`, another dataclass, a `tuple` of one of these, or one of
-these `| None`. `Annotated[..., Must(...)]` narrows its values. What concerns several fields, a dataclass checks in
-`__post_init__`, and raises `FieldError`.
+these `| None`. `Annotated[..., Must(...)]` narrows its values. A dataclass checks in `__post_init__` that its fields
+fit each other, and raises `FieldError` where they do not.
 """
 
 import dataclasses
@@ -22,11 +22,11 @@ _KINDS = {int: "an integer", float: "a number with a point", str: "a string", bo
 
 
 class FieldError(Exception):
-    """A field of an object has a value that it cannot have beside the others.
+    """A field of an object has a value that does not fit the other fields.
 
     Attributes:
-        field: its name; of a part of it, as `shards.train`.
-        problem: what is wrong with it, to be put behind the name: `is not the sum of ...`.
+        field: its name; a nested field is named by its path, such as `shards.train`.
+        problem: what is wrong with it, worded to follow the name: `is not the sum of ...`.
     """
 
     def __init__(self, field: str, problem: str) -> None:
@@ -39,8 +39,8 @@ class Must:
     """What a value must be.
 
     Attributes:
-        holds: whether a value of the right type is that.
-        what: in words: `is 7 instead of ...`.
+        holds: tells whether a value of the right type is what it must be.
+        what: the same in words, which messages put behind `is 7 instead of`.
     """
 
     holds: Callable[[Any], bool]
@@ -48,7 +48,7 @@ class Must:
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a name leads to no other folder, and prints as one."""
+    """Whether a name stays inside its folder and has printable characters alone."""
     leads_out = name in ("", ".", "..") or any(character in name for character in "/\\") or ":" in name[:2]
     return not leads_out and name.isprintable()
 
@@ -128,7 +128,10 @@ def read_json(
 
 
 def _read(kind: Any, value: Any, place: str) -> Any:
-    """A value as its annotation has it; `place` is its name, as `shards.train[0].rows`, empty for the whole file."""
+    """Check a value, and make of it what its annotation says.
+
+    `place` names it in messages, as in `shards.train[0].rows`; it is empty for the whole file.
+    """
     origin, parts = get_origin(kind), get_args(kind)
     if origin is Annotated:
         read = _read(parts[0], value, place)
@@ -136,7 +139,7 @@ def _read(kind: Any, value: Any, place: str) -> Any:
             if not must.holds(read):
                 _refuse(place, value, must.what)
         return read
-    if origin in (types.UnionType, Union):  # the latter of `Annotated[...] | None`
+    if origin in (types.UnionType, Union):  # `Annotated[...] | None` is a `Union`
         return None if value is None else _read(parts[0], value, place)
     if origin is tuple:
         if type(value) is not list:

@@ -1,7 +1,7 @@
-"""Reads the folder that `bagpipe export` wrote, as what a training may begin with.
+"""Reads the folder that `bagpipe export` wrote, for a training that begins with its weights.
 
 Its files are described in docs/serving.md. A folder is read as if a stranger had written it: every size is compared
-with the file before anything is allocated by it.
+with the file before memory is allocated for it.
 
 Shapes: n rows of a piece, D the width of a table, V values.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MANIFEST_FILE, SCHEMA_FILE, DENSE_FILE = "manifest.json", "schema.json", "dense.safetensors"
 FORMAT, VERSION = "bagpipe-export", 1
 _MOST_BYTES = 64 << 20
-"""Of a JSON file without values."""
+"""Upper limit for a JSON file that holds no values of a vocabulary."""
 _PIECE_ROWS = 1 << 16
 _PIECE_NUMBERS = 1 << 22
 _FLOATS = {
@@ -38,8 +38,8 @@ _FLOATS = {
     "F32": ("<u4", 0x7F800000),
     "F64": ("<u8", 0x7FF0000000000000),
 }
-"""Kinds of floating-point numbers: their bits as integers, and those of the exponent, all of which one that is not
-finite has."""
+"""Kinds of floating-point numbers: the integer type of their bits, and a mask of the exponent's bits, which are all set
+in a number that is not finite."""
 _CURE = "export the model again"
 
 
@@ -62,11 +62,11 @@ class ExportedModel:
     """A folder of an exported model, whose two JSON files were read and checked.
 
     Attributes:
-        directory: it.
+        directory: the folder.
         step: of the checkpoint that was exported.
-        training_data: digest of that one's training shards.
-        vocabularies: digest of their vocabularies; None where these are not recorded.
-        columns: what their columns are, as `column_words` says; empty where that is not recorded.
+        training_data: digest of the training shards of that checkpoint.
+        vocabularies: digest of the shards' vocabularies; None where it is not recorded.
+        columns: what the shards' columns are, as `column_words` says; empty where that is not recorded.
         table_names: the tables.
         table_rows: rows of each.
         table_widths: numbers of a row of each.
@@ -111,7 +111,7 @@ class ExportedModel:
             self.verify_file(info, quick)
 
     def require_finite(self, info: FileInfo) -> None:
-        """Look at every number of one file; of those that hold none there is nothing to look at.
+        """Look at every number of one file; files without tensors pass.
 
         Raises:
             CheckpointError: one is NaN or infinite, or the file is damaged; the message names what it belongs to.
@@ -173,7 +173,7 @@ class ExportedModel:
         return TableVocabulary(values, buckets, np.setdiff1d(own, ids))
 
     def read_dense(self) -> "tuple[dict[str, Tensor], dict[str, Any]]":
-        """The dense weights by name; and the state of an optimizer, which there is none of.
+        """The dense weights by name, and an empty dict in place of an optimizer's state, which is not exported.
 
         Raises:
             CheckpointError: the file is absent or damaged.
@@ -194,9 +194,9 @@ class ExportedModel:
     """The dense half is small: there is no need to leave its numbers out."""
 
     def _tensor(self, file: str, name: str, kind: str, shape: tuple[int, ...] | None) -> NDArray[Any]:
-        """A tensor of numbers, left in the file, of the shape that it must have.
+        """A tensor of numbers, mapped from the file, after a check of its kind and shape.
 
-        A file is asked once where its tensors lie: to read that of thousands takes longer than to read one of them.
+        The header of a file is read once: where it lists thousands of tensors, that takes longer than to read a tensor.
         """
         path = self.directory / file
         if file not in self._places:
@@ -209,7 +209,7 @@ class ExportedModel:
 
 
 def is_exported(directory: Path) -> bool:
-    """Whether a folder is one that `bagpipe export` wrote, whatever it is worth."""
+    """Whether a folder claims to be one that `bagpipe export` wrote; its files may still be damaged."""
     path = directory / MANIFEST_FILE
     try:
         return path.is_file() and _read_json(path).get("format") == FORMAT
@@ -274,7 +274,11 @@ def _texts(words: object) -> tuple[str, ...]:
 
 
 def _with_file_names(table: dict[str, Any]) -> dict[str, Any]:
-    """What is said of a table, whose files have names."""
+    """The entry of a table in the schema, after a check of the names of its files.
+
+    Raises:
+        ValueError: a name is none of a file of the folder.
+    """
     for name in (table["file"], table["vocabulary"]):
         if name is not None:
             _file_name(name)
@@ -296,7 +300,7 @@ def _read_json(path: Path, most_bytes: int = _MOST_BYTES) -> dict[str, Any]:
 
 
 def _raw(path: Path, place: TensorPlace) -> NDArray[np.uint8]:
-    """The bytes of a tensor, mapped."""
+    """The bytes of a tensor, mapped from the file, uint8 `[bytes]`."""
     if place.bytes == 0:
         return np.empty(0, np.uint8)
     return np.memmap(path, np.uint8, "r", place.first, (place.bytes,))

@@ -1,7 +1,7 @@
-"""Attributes of HDF5 files whose values lie where the attribute lies, so that a damaged file cannot crash its reader.
+"""Attributes of HDF5 files whose values are of fixed length, so that a damaged file cannot crash its reader.
 
-HDF5 keeps a value of variable length, as h5py writes a `str`, on a heap of the file, and follows what the file says of
-that heap unchecked: one changed byte ends the process (HDF5 1.14). Text is written with a fixed length here, and values
+HDF5 keeps a value of variable length, as h5py writes a `str`, on a heap in the file, and follows the file's references
+to it unchecked: one changed byte ends the process (HDF5 1.14). So text is written with a fixed length here, and values
 of variable length are not read.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 
 
 def set_text(member: h5py.Group | h5py.Dataset, name: str, text: str) -> None:
-    """Give a group or a dataset a text, as UTF-8 of a fixed length, in place of an attribute of that name."""
+    """Set an attribute of a group or a dataset to a text, as UTF-8 of a fixed length."""
     member.attrs.create(name, np.bytes_(text.encode()))
 
 

@@ -16,7 +16,7 @@ def create_hdf5(path: Path) -> Iterator[h5py.File]:
     """Create a file, or replace it, for the body to fill; it is closed afterwards, but not yet forced to the disk.
 
     Raises:
-        OSError: the system refused to write; with its number, as of any other file. What is there is of no use then.
+        OSError: the system refused to write; it has an errno, as for any other file. The file is then of no use.
     """
     with _Output(path, "w+") as output:
         try:
@@ -28,10 +28,10 @@ def create_hdf5(path: Path) -> Iterator[h5py.File]:
 
 
 class _Output(io.FileIO):
-    """What HDF5 writes to: after the first write that is refused, all are taken, and lost.
+    """The file that HDF5 writes to: once a write was refused, it seems to accept all later ones and drops them.
 
     Attributes:
-        refused: why that one was.
+        refused: the error of that write.
     """
 
     refused: OSError | None = None

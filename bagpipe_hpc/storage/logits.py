@@ -25,7 +25,7 @@ class LogitsFolder:
 
     Attributes:
         path: the folder, which is there.
-        made_for: the file of predictions; messages name it, since nobody has named the folder, which goes in the end.
+        made_for: the file of predictions; messages name it, since the folder is temporary and no user has named it.
     """
 
     path: Path
@@ -74,7 +74,7 @@ class LogitsWriter:
             raise refused(error, self._made_for) from error
 
     def close(self) -> None:
-        """See that the part is whole."""
+        """Write what is still buffered, and close the file."""
         try:
             self._file.close()
         except OSError as error:
@@ -119,7 +119,7 @@ def ordered_logits(folder: LogitsFolder, trainers: int, rows: int, labels: int) 
 
 
 def _mapped(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """A new file of zeros, mapped, with its place on the disk: a write to a hole would end the process on a full one.
+    """A new file of zeros, mapped. Its blocks are allocated: on a full disk a write to a hole would kill the process.
 
     Raises:
         OSError: the system refuses it.

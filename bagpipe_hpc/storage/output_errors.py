@@ -1,4 +1,4 @@
-"""What a write to the output folder that fails says: the file, the system's reason, the cure. Standard library only."""
+"""What is said of a failed write to the output folder: the file, the reason, the cure. Standard library only."""
 
 import errno
 import os
@@ -11,11 +11,11 @@ from bagpipe_hpc.errors import OutputError
 DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
 """What the system says where the disk, or the user's share of it, is full."""
 _LIMITS = {errno.EFBIG: ": ulimit -f, or the file system, limits it", errno.EMFILE: ": ulimit -n limits them"}
-"""What a reason does not say of itself."""
+"""What is added where the system's own text does not say which limit was reached."""
 
 
 def lost_link(path: Path) -> str | None:
-    """Says which link on the way to a path leads nowhere, as to a scratch folder that was purged; None without one."""
+    """Says which symbolic link in a path is dangling, such as one to a purged scratch folder; None where none is."""
     for part in (path, *path.parents):
         if part.is_symlink() and not part.exists():
             return f"{part} is a link to {part.readlink()}, which is not there"
@@ -23,7 +23,7 @@ def lost_link(path: Path) -> str | None:
 
 
 def reason(error: OSError) -> str:
-    """What the system says in a line, and the limit that it means; HDF5 adds several lines of its own."""
+    """The system's text for an error in one line, with the limit that was reached; HDF5's errors have several lines."""
     if error.errno == errno.EEXIST and (lost := lost_link(Path(error.filename or ""))):
         return lost
     said = os.strerror(error.errno) if error.errno else str(error).partition("\n")[0]

@@ -1,4 +1,4 @@
-"""HDF5 files whose datasets lie in them in full, uncompressed: opened, and refused where they are anything else.
+"""Opens HDF5 files whose datasets lie in them in full and uncompressed; refuses any others.
 
 HDF5 can point a name at another file or promise terabytes that were never written. A checkpoint needs neither, and a
 damaged or hostile one must not make its reader open other files or run out of memory.
@@ -30,7 +30,7 @@ def open_plain(path: Path) -> h5py.File:
 
 
 _OF_THE_SYSTEM = (errno.EMFILE, errno.ENFILE, errno.EACCES, errno.EIO, errno.ESTALE)
-"""Errors that say nothing of what a file holds."""
+"""Errors of the system, which do not mean that the file is damaged."""
 
 
 @contextmanager
@@ -94,5 +94,5 @@ def _is_stored_in_full(dataset: h5py.Dataset, file_bytes: int) -> bool:
         return False
     if dataset.id.get_storage_size() != dataset.nbytes:
         return False
-    offset = dataset.id.get_offset()  # None where nothing is stored, or among the file's own notes
+    offset = dataset.id.get_offset()  # None where nothing is stored, or inside the dataset's own header
     return dataset.nbytes == 0 or (offset is not None and offset + dataset.nbytes <= file_bytes)

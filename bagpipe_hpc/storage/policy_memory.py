@@ -1,8 +1,8 @@
-"""What a policy keeps of the rows that it was shown, in the output folder: a file for each time, by the step.
+"""What a policy keeps of the rows that it was shown: a file in the output folder each time, named after the step.
 
 HDF5 files with a dataset for each array:
 
-    OUTPUT/policy/step-00000700-to-00000900.h5    wanted by checkpoints of these steps, the last one left out
+    OUTPUT/policy/step-00000700-to-00000900.h5    needed by checkpoints from step 700 to before step 900
     OUTPUT/policy/step-00000900.h5                the last of an epoch: it stays, as other runs may replay it
 """
 
@@ -27,12 +27,12 @@ _PASSING = re.compile(r"step-(\d{8,18})-to-(\d{8,18})\.h5", re.ASCII)
 
 
 def memory_path(output: Path, step: int, until: int | None = None) -> Path:
-    """Where that of a step lies in an output folder.
+    """Path of the file of a step in an output folder.
 
     Args:
         output: the folder.
         step: steps done when the policy was shown the rows.
-        until: the step at which it is shown them again in the same epoch; None if it is not.
+        until: the step at which it is next shown rows in the same epoch; None if it is not.
     """
     passing = "" if until is None else f"-to-{until:08d}"
     return output / SEEN_FOLDER / f"step-{step:08d}{passing}.h5"
@@ -64,11 +64,10 @@ def load_memory(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def remove_unwanted_memories(output: Path) -> None:
-    """Remove what neither a complete checkpoint of the output folder needs, nor one that is still to come.
+    """Remove the files that neither a complete checkpoint of the output folder needs nor one that is still to come.
 
-    Called behind each new checkpoint, while no other is being written. A run that goes on does so from a complete one,
-    and those to come are of later steps. So what is wanted until the newest one's step at most is wanted by those alone
-    that are there.
+    Called after each new checkpoint, while no other is being written. Checkpoints to come are of later steps than the
+    newest one. So a file that is needed up to that step at most is needed only by checkpoints that are already there.
     """
     folder = output / SEEN_FOLDER
     if not folder.is_dir():

@@ -3,8 +3,8 @@
 A lock is a file that says who holds it, created where there is none (`O_EXCL`, which network file systems keep too),
 and touched every few seconds while its holder lives. It is taken over from a holder that is dead: one of an earlier
 start of the same Slurm job, which has been requeued, one of this host whose process is gone, or one of another host
-that has not touched it for a minute. Clocks of hosts may differ, and on some file systems, such as Lustre, the host
-that touches a file says when: so where few minutes have passed by its time, the lock is watched for a while.
+that has not touched it for a minute. Hosts' clocks may differ, and on some file systems, such as Lustre, the time of a
+file is that of the host that touched it. So where the time says a few minutes, the lock is watched for a while.
 """
 
 import contextlib
@@ -26,9 +26,10 @@ log = logging.getLogger(__name__)
 LOCK_NAME = "run.lock"
 _TOUCH_EVERY_S = 10.0
 DEAD_AFTER_S = 60.0
-"""A lock that was touched longer ago has no holder, if clocks agree."""
+"""If clocks agree, a lock that was last touched longer ago than this has no living holder."""
 _CLOCKS_DIFFER_BY_S = 600.0
-"""At most: a credential of MUNGE, which Slurm takes, counts for five minutes (munge(1), `--ttl`)."""
+"""Most by which hosts' clocks may differ: a MUNGE credential, which Slurm uses, is valid for five minutes (munge(1),
+`--ttl`)."""
 _WATCH_S = 2.5 * _TOUCH_EVERY_S
 _WATCH_EVERY_S = 1.0
 
@@ -40,7 +41,7 @@ class Owner:
     Attributes:
         host: name of its host, and the namespace of process numbers there: containers may share a name.
         process: its number there.
-        started: when it was started, in the host's clock ticks: process numbers are given again.
+        started: when it was started, in the host's clock ticks, since process numbers are reused.
         job: number of its Slurm job; empty outside of one.
         restarts: how often that job had been requeued by then.
     """
@@ -64,7 +65,7 @@ class Owner:
         )
 
     def is_dead(self, now: "Owner") -> bool:
-        """Whether `now`, another process, can tell that this one has ended."""
+        """Whether `now`, the process that asks, can be sure that this one has ended."""
         if self.job and self.job == now.job and self.restarts < now.restarts:
             return True  # a job runs once at a time, though one start of it may hold several runs
         return self.host == now.host and _start_of(self.process) != self.started
@@ -80,7 +81,7 @@ class RunLock:
     Args:
         output: the folder; it must exist.
         lost: called with the reason, in another thread, if another run has the lock or may take it soon.
-        setting: that names the folder, for the cure.
+        setting: name of the setting that chooses the folder, for messages.
     """
 
     def __init__(self, output: Path, lost: Callable[[str], None], setting: str = "train.output") -> None:
@@ -107,7 +108,7 @@ class RunLock:
         self._released.set()
         if self._thread.is_alive():
             self._thread.join()
-        with contextlib.suppress(OSError):  # a lock that stays counts no more once this process is gone
+        with contextlib.suppress(OSError):  # a lock that stays behind is void once this process is gone
             if self._path.read_bytes() == self._content:
                 self._path.unlink()
 
@@ -158,8 +159,8 @@ class RunLock:
     def _keep(self) -> None:
         """Touch the lock until it is given back or lost.
 
-        A network file system that does not answer for a moment is no loss. But who cannot touch the lock must leave
-        before another run takes it for dead.
+        A network file system that does not answer for a moment does no harm. But a run that cannot touch its lock must
+        end before another run takes it for dead.
         """
         kept_s = time.monotonic()
         while not self._released.wait(_TOUCH_EVERY_S):
@@ -206,7 +207,7 @@ def living_lock(output: Path) -> bytes | None:
 
 
 class _Life(Enum):
-    """What is known of a lock's owner; in doubt is one of another host, silent for so long if clocks agree."""
+    """What is known of a lock's owner. In doubt: it seems silent for too long, but clocks may differ by that much."""
 
     LASTS = auto()
     IN_DOUBT = auto()
@@ -225,7 +226,7 @@ def _life_of(owner: Owner | None, silent_s: float) -> _Life:
 
 
 def _is_dead_or_watched(path: Path, owner: Owner | None, silent_s: float) -> bool:
-    """Whether a lock's owner is dead; in doubt, whether nobody touches the lock for a while."""
+    """Whether a lock's owner is dead; where that is in doubt, whether nobody touches the lock for `_WATCH_S`."""
     life = _life_of(owner, silent_s)
     if life is not _Life.IN_DOUBT:
         return life is _Life.OVER
@@ -233,14 +234,17 @@ def _is_dead_or_watched(path: Path, owner: Owner | None, silent_s: float) -> boo
     touched_ns, ends_s = path.stat().st_mtime_ns, time.monotonic() + _WATCH_S
     while time.monotonic() < ends_s:
         time.sleep(_WATCH_EVERY_S)
-        path.read_bytes()  # a network file system asks its server again where a file is opened
+        path.read_bytes()  # opening a file makes a network file system ask its server for the time again
         if path.stat().st_mtime_ns != touched_ns:
             return False
     return True
 
 
 def _seconds_since_touched(path: Path) -> float:
-    """By the file system's clock, or where it has none by those of the hosts; less than none where these differ."""
+    """Seconds since a lock was touched, by the file system's clock, or by the hosts' where it has none of its own.
+
+    Hosts' clocks may differ, so it may be negative.
+    """
     probe = path.with_name(f".{LOCK_NAME}.{os.getpid()}.now")
     try:
         probe.touch()
@@ -258,7 +262,7 @@ def _host() -> str:
 
 
 def _owner_of(text: bytes) -> Owner | None:
-    """What a lock says; None if it says nothing that a lock says."""
+    """The owner that a lock names; None if its content is not that of a lock."""
     try:
         owner = Owner(**json.loads(text))
     except (ValueError, TypeError, RecursionError):
@@ -269,7 +273,7 @@ def _owner_of(text: bytes) -> Owner | None:
 
 
 def _start_of(process: int) -> int:
-    """When a process of this host was started, in clock ticks since the host was; -1 if there is none."""
+    """When a process of this host was started, in clock ticks since the host booted; -1 if there is no such process."""
     try:
         fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         return int(fields[19])

@@ -1,6 +1,7 @@
-"""Folders in which something is made beside its final place; those of killed processes go when the same is made again.
+"""Folders in which an output is made, beside its final place.
 
-A folder `.NAME.RANDOM.partial` has a lock (`run_lock`), which says whether its maker lives, on whatever host.
+What killed processes left is removed when the same output is made again. A folder `.NAME.RANDOM.partial` has a lock
+(`run_lock`), which tells whether its maker lives, on whatever host.
 """
 
 import logging
@@ -19,7 +20,7 @@ from bagpipe_hpc.storage.run_lock import DEAD_AFTER_S, LOCK_NAME, RunLock, is_ab
 log = logging.getLogger(__name__)
 
 _MOST_NAME_BYTES = 100
-"""Of the final name; the longest name of a file has 255 bytes."""
+"""Most bytes of the final name in the folder's name; a file's name may have 255."""
 
 
 class ScratchFolder:
@@ -37,7 +38,7 @@ class ScratchFolder:
         self._lock.take()
 
     def publish(self, made: Path | None = None) -> None:
-        """Give what was made its final name, where nothing may be; it is on the disk when this returns.
+        """Give what was made its final name, which must not be taken; it is on the disk when this returns.
 
         Args:
             made: a file in the folder; None: the folder itself, whose files are on the disk already.
@@ -58,7 +59,7 @@ class ScratchFolder:
 
 @contextmanager
 def scratch_folder(output: Path) -> Iterator[ScratchFolder]:
-    """Make a folder beside `output`, and remove it in the end with all that is in it still.
+    """Make a folder beside `output`; in the end it is removed with all that is still in it.
 
     Those that killed processes left for the same `output` are removed first.
 

@@ -1,9 +1,9 @@
 """Files in the format of safetensors, written in pieces: a tensor may be larger than memory.
 
 A file is the length of its header (8 bytes, little-endian), the header (a JSON object with type, shape and place of
-each tensor), and the numbers of all tensors, raw and little-endian, one tensor behind the other
-(https://huggingface.co/docs/safetensors). The library of that name reads them, and is what the tests read them with; it
-writes tensors that are in memory as a whole.
+each tensor), and the numbers of all tensors, raw and little-endian, one tensor after the other
+(https://huggingface.co/docs/safetensors). The library safetensors reads such files, as the tests do; but it can write
+only tensors that are in memory as a whole.
 """
 
 import hashlib
@@ -22,13 +22,13 @@ from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.storage.checked_json import FileInfo
 
 METADATA = "__metadata__"
-"""The name in a header that no tensor may have."""
+"""Name of the metadata in a header, which no tensor may have."""
 ITEM_BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "I32": 4, "I64": 8, "F16": 2, "BF16": 2, "F32": 4, "F64": 8}
 """Bytes of a number of each type."""
 _ALIGNED_TO = 8
 _LENGTH_BYTES = 8
 _MOST_HEADER_BYTES = 100_000_000
-"""As in the library."""
+"""Upper limit for a header, the same as safetensors' own."""
 _CURE = "export the model again"
 
 
@@ -50,12 +50,12 @@ class StreamedTensor:
 
     @property
     def bytes(self) -> int:
-        """Of its numbers."""
+        """Size of its numbers."""
         return ITEM_BYTES[self.kind] * math.prod(self.shape)
 
 
 def header_of(tensors: Sequence[StreamedTensor], metadata: Mapping[str, str]) -> bytes:
-    """What stands before the numbers of some tensors.
+    """The header of a file with these tensors, and its length before it.
 
     Args:
         tensors: in the order of the file.
@@ -77,7 +77,7 @@ def header_of(tensors: Sequence[StreamedTensor], metadata: Mapping[str, str]) ->
 
 
 def write_tensors(path: Path, tensors: Sequence[StreamedTensor], metadata: Mapping[str, str]) -> FileInfo:
-    """Write a new file, a piece after the other, and force it to the disk.
+    """Write a new file, one piece after the other, and force it to the disk.
 
     Args:
         path: the file; must not exist.
@@ -120,7 +120,7 @@ class TensorPlace(NamedTuple):
         kind: type of its numbers, one of `ITEM_BYTES`.
         shape: its sizes.
         first: place of its first byte in the file.
-        bytes: of its numbers.
+        bytes: size of its numbers.
     """
 
     kind: str

@@ -23,8 +23,8 @@ class Best:
 
     Attributes:
         step: its step.
-        measure: by which it is the best.
-        value: of that measure.
+        measure: name of the measure by which it is the best.
+        value: what the evaluation gave for that measure.
         samples: test rows of the evaluation.
     """
 
@@ -35,7 +35,7 @@ class Best:
 
 
 def read_best(checkpoints: Path) -> Best | None:
-    """Of the folder of a run's checkpoints; None where nobody has named one.
+    """Read which checkpoint is the best, from the folder of a run's checkpoints; None where none was named.
 
     Raises:
         CheckpointError: the file is malformed or cannot be read.
@@ -51,7 +51,7 @@ def read_best(checkpoints: Path) -> Best | None:
 
 
 def write_best(checkpoints: Path, best: Best) -> None:
-    """Name another one; whoever reads sees the old file or the new one.
+    """Name another checkpoint as the best; readers see the old file or the new one.
 
     Raises:
         CheckpointError: it cannot be written.
@@ -65,10 +65,10 @@ def write_best(checkpoints: Path, best: Best) -> None:
 
 
 def outdo_best(checkpoints: Path, best: Best, *, is_saved: bool) -> bool:
-    """A better evaluation came in a run that keeps no checkpoint for it (`train.keep_best`).
+    """Take note of a better evaluation in a run that keeps no checkpoint for it (`train.keep_best=false`).
 
-    Where one is named, another run had kept it. Then that of the better evaluation takes its place, if there is one;
-    else none is the best.
+    Where a checkpoint is named as the best, an earlier run kept it. The checkpoint of the better evaluation takes its
+    place, if that step has one; otherwise none is named from now on.
 
     Args:
         checkpoints: the folder of the run's checkpoints.
@@ -99,7 +99,7 @@ def outdo_best(checkpoints: Path, best: Best, *, is_saved: bool) -> bool:
 
 
 def forget_best_after(checkpoints: Path, step: int) -> None:
-    """A run goes on from the checkpoint of a step: what was the best of later ones is not known yet.
+    """Remove the file if it names a checkpoint after a step, from which a run goes on: later ones will be made anew.
 
     Raises:
         CheckpointError: the file is malformed.

@@ -40,7 +40,7 @@ class Checkpoint:
     manifest: CheckpointManifest
 
     def layers(self) -> list["Checkpoint"]:
-        """What the rows lie in: a checkpoint with all of them, then the increments up to this one, itself included.
+        """The checkpoints that the rows lie in: one with all of them, then its increments up to and with this one.
 
         Raises:
             CheckpointError: one is absent, incomplete or another than the one that was built on.
@@ -201,7 +201,7 @@ def _checkpoint_in(directory: Path) -> Checkpoint:
 
 
 def _require_same_rows(upper: Checkpoint, lower: Checkpoint) -> None:
-    """See that a checkpoint and the one that it builds on speak of the same rows, and in which order they come."""
+    """Check that a checkpoint and the one that it builds on have the same rows, in the same order and format."""
     names = ("table_rows", "embedding_dim", "widths", "row_optimizer", "row_state_layout", "seed")
     for name in names:
         above, below = getattr(upper.manifest, name), getattr(lower.manifest, name)

@@ -37,8 +37,8 @@ _STORED_AS: dict[torch.dtype, str] = {
 }
 _BENDING_NAMES = {"": "%", ".": "%2E"}
 _LARGEST_TREE_BYTES = 32 << 20
-"""A tensor takes about 74 bytes of it: of those of a model with 100,000 weights and Adam's three each it is 30 MB. What
-is parsed takes up to 50 times as much memory."""
+"""A tensor takes about 74 bytes of the tree: with 100,000 weights, and Adam's three tensors for each, it has 30 MB.
+Parsed, it takes up to 50 times as much memory."""
 _DTYPE_NAMES = {str(dtype).removeprefix("torch."): dtype for dtype in _STORED_AS}
 
 
@@ -64,11 +64,11 @@ def write_dense_file(path: Path, model_state: dict[str, Any], optimizer_state: d
 
 
 def require_storable(name: str, state: object) -> None:
-    """See, before anything is written, that `write_dense_file` would take a state.
+    """Check, before anything is written, that `write_dense_file` would take a state.
 
     Args:
-        name: of the state.
-        state: as there.
+        name: of the state, for messages.
+        state: the state of a model or of an optimizer, as `write_dense_file` takes it.
 
     Raises:
         TypeError: it would not; the message says where.
@@ -146,7 +146,13 @@ class _Tensors:
             self._bytes_left = file.id.get_filesize()
 
     def take(self, name: object) -> torch.Tensor:
-        """A tensor by its name; raises ValueError or TypeError where there is no such tensor, or no other."""
+        """A tensor by its name.
+
+        Raises:
+            TypeError: the name is no text, or the dataset is not of a type that tensors have.
+            ValueError: the name was taken before, or the tensors taken so far have more bytes than the file.
+            CheckpointError: there is no such dataset, or it is not stored in full.
+        """
         if not isinstance(name, str):
             raise TypeError(f"a tensor at {reprlib.repr(name)}")
         if name in self._names:
@@ -246,6 +252,6 @@ def _key(path: str, key: object) -> str | int:
 
 
 def _member(path: str, key: object) -> str:
-    """HDF5 path of a member; what would end or bend the path is percent-encoded."""
+    """HDF5 path of a member; what has a meaning in a path, such as a slash or a lone dot, is percent-encoded."""
     name = quote(str(key), safe="")
     return f"{path}/{_BENDING_NAMES.get(name, name)}"

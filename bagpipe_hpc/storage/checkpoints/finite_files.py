@@ -1,6 +1,7 @@
-"""Sees that the files of a checkpoint hold finite numbers, without torch and in small pieces.
+"""Checks that the files of a checkpoint hold finite numbers, without torch and in small pieces.
 
-A run writes no others (`step/divergence.py`); who goes on from one that comes from elsewhere would train NaN.
+A run writes no other numbers (`step/divergence.py`). But a checkpoint may come from elsewhere, and a run that goes on
+from NaN trains NaN.
 """
 
 from collections.abc import Iterator

@@ -127,9 +127,9 @@ def _with_bases(directory: Path, base_of: Callable[[Path], Path | None]) -> Iter
     found: set[Path] = set()
     below: Path | None = directory
     try:
-        while below is not None and below not in found:  # it is where one was put under the name of another
+        while below is not None and below not in found:  # one that was renamed to another's step may lead in a circle
             found.add(below)
             yield below
             below = base_of(below)
     except CheckpointError:
-        pass  # whoever wants to read it is told
+        pass  # reading it will say so

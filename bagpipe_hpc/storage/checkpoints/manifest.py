@@ -34,7 +34,7 @@ VERSION = 7
 LINEAR_LAYERS = ("onednn", "torch")
 DEVICES = ("cpu", "cuda")
 _MOST_BYTES = 64 << 20
-"""Of a manifest, far more than one has: it lists a file a server."""
+"""Upper limit of a manifest's size, far above any real one: a manifest lists a file a server."""
 _CURE = "use another checkpoint, or the version that wrote this one"
 
 _Name = Annotated[str, Must(bool, "a name")]
@@ -62,7 +62,7 @@ class Base:
 
     Attributes:
         step: its step.
-        manifest_sha256: digest of its manifest, 64 hex digits: another of that step does not do.
+        manifest_sha256: digest of its manifest, 64 hex digits: another checkpoint of that step is not accepted.
     """
 
     step: Count
@@ -131,13 +131,13 @@ class CheckpointManifest:
     row_optimizer: _Name
     """Optimizer of the embedding rows, `optimizer.rows` of the configuration."""
     row_state_columns: Count
-    """Float32 values of optimizer state that follow the weights of a row of `embedding_dim` of them."""
+    """Float32 values of optimizer state that follow the weights of a row of width `embedding_dim`."""
     row_state: tuple[StateColumns, ...]
-    """What these are, in this order."""
+    """The parts of that state, in order."""
     servers: Positive
     """Servers that wrote the rows, a file each."""
     placement: _Name
-    """What placed the rows on them, `tables.placement` of the configuration; each file says which rows it holds."""
+    """What placed the rows on the servers, `tables.placement` of the configuration; each file lists its rows."""
     base: Base | None
     """The checkpoint before, where the row files hold only rows that were updated since; None if they hold all rows."""
     files: tuple[FileInfo, ...]
@@ -149,7 +149,7 @@ class CheckpointManifest:
     standing: Standing | None = field(default=None, metadata=OPTIONAL)
     """By the evaluations before this step: which was the best, and for how long none was better; None before any."""
     heard: tuple[Heard, ...] = field(default=(), metadata=OPTIONAL)
-    """Evaluations before this step by which the policy orders samples, of these rows, in their order."""
+    """Evaluations of these rows, before this step, by which the policy orders samples; in their order."""
 
     def __post_init__(self) -> None:
         _require(len(self.table_rows) > 0, "table_rows", self.table_rows, "the rows of at least one table")
@@ -173,7 +173,7 @@ class CheckpointManifest:
         self._check_files()
 
     def _check_heard(self) -> None:
-        """Evaluations lie in epochs of these rows, one behind the other, before the step."""
+        """Evaluations must lie in epochs of these rows, in ascending order, before the step."""
         places, batches = [one.place for one in self.heard], -(-self.train_samples // self.batch_size)
         lie_there = all(epoch >= 0 and 1 <= batch <= batches for epoch, batch in places)
         steps = [*(one.steps(batches) for one in self.heard), self.step - self.data_step]

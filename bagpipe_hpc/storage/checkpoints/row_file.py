@@ -118,8 +118,8 @@ def _ascending(
     Args:
         partition: which rows lie where.
         server: whose rows these are.
-        positions: of each record in the server's window; None for all. A list of some is sorted; all rows are not,
-            but looked for among the rows of all servers, which takes no memory.
+        positions: of each record in the server's window. The rows of some positions are sorted. None means all rows of
+            the server, which are picked out of those of all servers, in order: sorting them would take memory.
         numbers: takes the rows.
         most: records of a piece.
     """

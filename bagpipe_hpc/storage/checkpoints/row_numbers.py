@@ -1,4 +1,4 @@
-"""Which rows a row file holds: runs of them, or a list. A file says it itself, so that no partition is needed to read.
+"""Which rows a row file holds: runs of them, or a list. It is in the file, so that reading needs no partition.
 
 Shapes: n rows in a file, R runs.
 """
@@ -42,7 +42,7 @@ class RunNumbers:
                 yield int(self._starts[number]), found
 
     def count_in(self, first: int, counts: NDArray[np.bool_]) -> int:
-        """Mark those rows from `first` on, `[N]`, that the file holds; how many they are."""
+        """Set `counts [N]` where the file holds row `first`, `first + 1`, ...; returns how many of these it holds."""
         marked = 0
         for _, found in self.overlaps(RowRun(first, 1, len(counts))):
             counts[found.firsts[1] :: found.steps[1]][: found.length] = True
@@ -57,8 +57,8 @@ class ListedNumbers:
     """The rows of a file in ascending order, listed in the file itself.
 
     Args:
-        listed: int64 `[n]`, a map of the file.
-        below: rows of all tables of their width.
+        listed: int64 `[n]`, mapped from the file.
+        below: number of rows of all tables of this width; row numbers lie below it.
         path: the file.
     """
 
@@ -82,16 +82,16 @@ class ListedNumbers:
         return int(begin), int(end)
 
     def count_in(self, first: int, counts: NDArray[np.bool_]) -> int:
-        """Mark those rows from `first` on, `[N]`, that the file holds; how many they are."""
+        """Set `counts [N]` where the file holds row `first`, `first + 1`, ...; returns how many of these it holds."""
         begin, end = self.between(first, first + len(counts))
         counts[self.rows(begin, end) - first] = True
         return end - begin
 
     def check(self) -> None:
-        """Go once through the list: that of a damaged file would lose rows, or reach others.
+        """Go through the list once: with a damaged one, rows would be lost or taken for others.
 
         Raises:
-            CheckpointError: it does not ascend, or has rows that there are not.
+            CheckpointError: it does not ascend, or has rows that do not exist.
         """
         if self._is_checked:
             return

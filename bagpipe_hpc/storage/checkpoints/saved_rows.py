@@ -25,7 +25,7 @@ from bagpipe_hpc.storage.checkpoints.row_numbers import ListedNumbers, RunNumber
 from bagpipe_hpc.storage.plain_hdf5 import errors_name, open_plain, plain_dataset, require_attributes
 
 STREAM_BYTES = 8 << 20
-"""Ranges of global rows in which to read a whole checkpoint; each may be spread over the files of all servers."""
+"""Size of the ranges of global rows in which to read a whole checkpoint; each may be spread over all servers' files."""
 
 _COUNTED_AT_ONCE = 1 << 20
 
@@ -66,7 +66,7 @@ class SavedRows:
         return records
 
     def check_rows(self, part: int, parts: int) -> None:
-        """Check which rows files hold, before any is read: a share of them, `part` of `parts`.
+        """Check which rows the files hold, before any is read. `parts` callers share the work; this is number `part`.
 
         Raises:
             CheckpointError: a file is damaged, or a row is in none of the files or in two.
@@ -123,12 +123,12 @@ class _Layer:
         self._files = files
 
     def check_numbers(self, part: int, parts: int) -> None:
-        """Check which rows every `parts`-th file from `part` on holds."""
+        """Check the list of rows of every `parts`-th file, from number `part` on."""
         for file in self._files[part::parts]:
             file.numbers.check()
 
     def require_all(self, first: int, last: int) -> None:
-        """See that the files hold each of the rows `first` up to `last` once.
+        """Check that the files hold each of the rows `first` up to `last` once.
 
         Raises:
             CheckpointError: they do not.
@@ -142,11 +142,11 @@ class _Layer:
                 raise CheckpointError(f"{self.directory}: {what}; use another checkpoint")
 
     def read(self, run: RowRun, target: NDArray[np.float32] | DiskRows) -> int:
-        """Lay the rows of a run that the layer holds over `target [rows of the run, D + k]`; how many they are."""
+        """Copy the rows of a run that the layer holds over `target [rows of the run, D + k]`; returns their number."""
         return sum(file.read(run, target) for file in self._files)
 
     def read_runs(self, runs: Sequence[RowRun], into: NDArray[np.float32] | DiskRows) -> int:
-        """Lay the rows of all runs, one after the other, over `into`; how many of them the layer holds."""
+        """Copy the rows of all runs, one after the other, over `into`; returns how many of them the layer holds."""
         first = read = 0
         for run in runs:
             read += self.read(run, into[first : first + run.length])
@@ -154,7 +154,7 @@ class _Layer:
         return read
 
     def read_own(self, partition: RowPartition, server: int, into: NDArray[np.float32] | DiskRows) -> int:
-        """Lay the rows of a server over its window, wherever they are in the files; how many the layer holds."""
+        """Copy the rows of a server over its window, wherever they are in the files; returns their number."""
         return sum(file.read_own(partition, server, into) for file in self._files)
 
 
@@ -166,7 +166,7 @@ class _Records:
         ends = np.cumsum([part.shape[1] for part in parts]).tolist()
         self._columns = [slice(end - part.shape[1], end) for part, end in zip(parts, ends, strict=True)]
         self.most = copy_rows(ends[-1])
-        # Of one piece, used again for the next: fresh memory would cost as much as reading.
+        # A buffer for a piece, used again for the next one: fresh memory would cost as much as reading.
         self._pieces = [np.empty((self.most, dataset.shape[1]), np.float32) for dataset in self._datasets]
 
     def read(self, first: int, stride: int, target: NDArray[np.float32] | DiskRows) -> None:
@@ -180,7 +180,7 @@ class _Records:
     def pieces(self, first: int, last: int) -> Iterator[tuple[slice, NDArray[np.float32]]]:
         """The records `first` up to `last` of the file in their parts: columns, and float32 `[last - first, ...]`.
 
-        At most `most` of them; each part is there until the next call.
+        There may be `most` of them; what is given is valid until the next call.
         """
         for number, (dataset, columns) in enumerate(zip(self._datasets, self._columns, strict=True)):
             if dataset.shape[1]:
@@ -204,7 +204,7 @@ class _RowFile:
         self._records = records
 
     def read_own(self, partition: RowPartition, server: int, into: NDArray[np.float32] | DiskRows) -> int:
-        """Copy the rows of a server to their places in its window; how many the file holds."""
+        """Copy the rows of a server to their places in its window; returns how many the file holds."""
         self.numbers.check()
         read = 0
         for first in range(0, len(self.numbers), self._records.most):
@@ -228,7 +228,7 @@ class _RunFile(_RowFile):
         self.numbers: RunNumbers = numbers
 
     def read(self, run: RowRun, target: NDArray[np.float32] | DiskRows) -> int:
-        """Copy the rows of a run that the file holds to their places in `target`; how many they are."""
+        """Copy the rows of a run that the file holds to their places in `target`; returns their number."""
         read = 0
         for start, found in self.numbers.overlaps(run):
             places = target[found.firsts[1] :: found.steps[1]][: found.length]
@@ -245,7 +245,10 @@ class _ListedFile(_RowFile):
         self.numbers: ListedNumbers = numbers
 
     def read(self, run: RowRun, target: NDArray[np.float32] | DiskRows) -> int:
-        """Copy the rows of a run that the file holds to their places in `target`; the rest of it stays as it is."""
+        """Copy the rows of a run that the file holds to their places in `target`; returns their number.
+
+        What lies at other places stays as it is.
+        """
         begin, end = self.numbers.between(run.first, run.last + 1)
         read = 0
         for first in range(begin, end, self._records.most):

@@ -3,7 +3,8 @@
     OUTPUT/checkpoints/step-00000100.partial/     every process writes its own file here, fsynced
     OUTPUT/checkpoints/step-00000100/             the same directory, renamed once the manifest lies in it
 
-What is not renamed is no checkpoint, so a job that is killed at any moment leaves the earlier ones as they were.
+A directory is a checkpoint once it is renamed, so a job that is killed at any moment leaves the earlier ones as they
+were.
 """
 
 import shutil
@@ -48,7 +49,7 @@ def base_of(directory: Path) -> Base:
 
 
 class CheckpointWriter:
-    """One process's hand in writing the checkpoint of a step.
+    """One process's share in writing the checkpoint of a step.
 
     Every process that holds a part makes its own and writes its file, in any order and at the same time. When all have
     returned, which the caller has to see to, one process gathers their `FileInfo` and calls `commit`.
@@ -150,7 +151,7 @@ class CheckpointWriter:
             raise self._failure(path, error) from error
 
     def _remove_strays(self, files: set[str]) -> None:
-        """A run of the same step with other numbers of servers may have been killed here."""
+        """Remove what a killed run with another number of servers wrote for the same step."""
         for path in self._partial.iterdir():
             if path.name not in files:
                 path.unlink()

@@ -55,7 +55,7 @@ def map_graph(path: Path, nodes: int, edges: int) -> Graph:
         edges: that it must have, E.
 
     Raises:
-        DataError: the file is missing, damaged or of another graph, or an edge leads to a node that there is not.
+        DataError: the file is missing, damaged or of another graph, or an edge leads to a node that does not exist.
     """
     kind = neighbour_type(nodes)
     with open_shard(path) as file, errors_name(path):
@@ -70,7 +70,11 @@ def map_graph(path: Path, nodes: int, edges: int) -> Graph:
 
 
 def check_graph_datasets(path: Path, nodes: int, edges: int) -> None:
-    """See that a file has the datasets of such a graph; arguments and errors as those of `map_graph`."""
+    """Check that a file has the datasets of such a graph; arguments as for `map_graph`.
+
+    Raises:
+        DataError: the file is missing or damaged, or a dataset is of another shape or type.
+    """
     with open_shard(path) as file, errors_name(path):
         _offset(path, file, "starts", nodes + 1, np.int64)
         _offset(path, file, "neighbours", edges, neighbour_type(nodes))
@@ -94,7 +98,7 @@ def _offset(path: Path, file: h5py.File, name: str, length: int, kind: type[np.g
 
 
 def _check(path: Path, graph: Graph) -> None:
-    """See that every edge leads from a node to a node."""
+    """Check that every edge leads from a node to a node."""
     starts, neighbours = graph.starts, graph.neighbours
     degrees: Int64s = np.diff(starts)
     if starts[0] != 0 or starts[-1] != len(neighbours) or degrees.min(initial=0) < 0:

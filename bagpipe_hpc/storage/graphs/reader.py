@@ -1,6 +1,7 @@
 """Samples of nodes: shards hold the node of each, and its neighbours over some hops are drawn, not read.
 
-Readers of shards do not know: they ask for ids by the numbers of samples, and the same numbers always have the same.
+Whoever reads the shards need not know: ids are asked for by the numbers of samples, and the same sample always has the
+same ids.
 
 Shapes: `n` samples of a range, `H` nodes of all hops of a sample.
 """

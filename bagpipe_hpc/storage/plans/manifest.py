@@ -65,7 +65,7 @@ class SavedSegment:
 
 @dataclass(frozen=True)
 class SavedEnd:
-    """Where the closing plan of a segment without batches lies, with which a run ends that is asked to stop."""
+    """Where the closing plan of a segment without batches lies: a run that is asked to stop ends with it."""
 
     kind: Kind
     first_byte: Count
@@ -78,7 +78,7 @@ class SavedEnd:
 
 
 def segment_key(one: Segment) -> SegmentKey:
-    """What the plans of a segment depend on, of the segment."""
+    """The fields of a segment that its plans depend on."""
     return one.kind.value, one.epoch, one.first_batch, one.batches, one.first_step, one.samples, one.batch_size
 
 
@@ -89,13 +89,13 @@ class PlansManifest:
     Attributes:
         schema_version: of this format.
         version: of the package that planned.
-        layout: what the records of plans consist of, and the order of bytes.
+        layout: digest of what the records of plans consist of and of the byte order, as `record_layout`.
         facts: what the plans were made for, by setting; see `preparation.saved_plans`.
         cuts: settings by which the run was cut into segments.
         trainers: number T.
         lookahead: batches of the window.
         group: batches that are retired together.
-        serial: as `Window.serial`.
+        serial: whether the window is serial, as `Window.serial`.
         slots: of the cache of each group of tables.
         file: name of the file of plans.
         file_bytes: its size.
@@ -135,21 +135,21 @@ class PlansManifest:
 
     @property
     def key(self) -> int:
-        """Of the file of plans."""
+        """Key of the file of plans, as `plans_key`."""
         return plans_key(self.facts, self.cuts)
 
     def end(self, kind: str) -> Stretch:
-        """Where the closing plan of a segment of a kind without batches lies."""
+        """Where the closing plan of a segment of this kind lies that has no batches."""
         return self.ends[KINDS.index(kind)].stretch
 
 
 def plans_key(facts: dict[str, Any], cuts: dict[str, Any]) -> int:
-    """A number of what plans were made for, by which a file of plans and its manifest belong together."""
+    """CRC-32 of what plans were made for: tells whether a file of plans and a manifest belong together."""
     return crc32(json.dumps([facts, cuts], sort_keys=True).encode())
 
 
 def record_layout() -> str:
-    """What the records of plans consist of in this version, and the order of bytes of this machine."""
+    """Digest of what plans' records consist of in this version, and of this machine's byte order: 16 hex digits."""
     parts: list[str] = [sys.byteorder]
     for kind in (SharedPlan, TrainerPlan):
         arrays = {**kind.ARRAYS, **kind.OPTIONAL}
@@ -162,7 +162,7 @@ def _fields(kind: type[SharedPlan] | type[TrainerPlan]) -> list[str]:
 
 
 def save_manifest(directory: Path, **given: Any) -> PlansManifest:
-    """Write the manifest; arguments are its fields but version, layout and digest."""
+    """Write the manifest; arguments are its fields other than schema_version, version, layout and digest."""
     values = {"schema_version": SCHEMA_VERSION, "version": __version__, "layout": record_layout(), **given}
     plain = PlansManifest(**values, digest="0" * 64)
     manifest = PlansManifest(**values, digest=_digest(plain))

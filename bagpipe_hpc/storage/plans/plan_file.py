@@ -1,10 +1,10 @@
-"""A file of plans, one behind the other, each with a checksum; written and read one at a time.
+"""A file of plans, one after the other, each with a checksum; written and read one at a time.
 
-The file begins with `MAGIC`. A plan is a head of four int64 numbers (its number in its segment, the bytes of its body,
-which optional arrays its trainers' parts have, the CRC-32 of all else, begun with the key of the run that it was made
-for) and its body: the size of each part, int64
-`[groups, 1 + trainers]`, then the parts as they are sent (`BatchPlan.encode`), those of a group of tables side by side.
-Everything is a multiple of 8 bytes long, in the order of bytes of the machine that wrote it.
+The file begins with `MAGIC`. A plan is a head and a body. The head is four int64 numbers: the plan's number in its
+segment, the bytes of its body, a bit for each optional array that its trainers' parts have, and the CRC-32 of all else,
+which starts from the key of the run that the plan was made for. The body is the size of each part, int64 `[G, 1 + T]`,
+then the parts as they are sent (`BatchPlan.encode`), those of a group of tables side by side. Everything is a multiple
+of 8 bytes long, in the byte order of the machine that wrote it.
 
 Legend: `G` groups of tables, `T` trainers.
 """
@@ -34,9 +34,9 @@ class Stretch(NamedTuple):
     """Where the plans of a segment lie.
 
     Attributes:
-        first: byte of the file.
-        bytes: of all of them.
-        plans: how many, the closing one among them.
+        first: offset of the first one in the file, in bytes.
+        bytes: size of all of them.
+        plans: how many there are, the closing one included.
     """
 
     first: int
@@ -49,17 +49,17 @@ class PlanWriter:
 
     Args:
         file: empty, opened for writing.
-        key: of the run that the plans are for, so that no other one takes them for its own.
+        key: of the run that the plans are for, so that no other run takes them for its own.
     """
 
     def __init__(self, file: BinaryIO, key: int = 0) -> None:
         self._file, self._key = file, key
         self._written = file.write(MAGIC)
         self.largest_bytes = 0
-        """Of a plan's body."""
+        """Size of the largest body of a plan so far."""
 
     def write(self, plans: Iterator[BatchPlan]) -> Stretch:
-        """Write the plans of a segment; where they lie."""
+        """Write the plans of a segment; returns where they lie."""
         first, number = self._written, -1
         for number, plan in enumerate(plans):
             self._write_plan(number, plan)
@@ -141,7 +141,7 @@ class PlanReader:
         self._require_end(place, end)
 
     def _require_head(self, head: NDArray[np.int64], number: int, place: int, end: int) -> None:
-        """See that a head is that of the plan that is due, whose body lies in the segment and is not too large."""
+        """Check that a head is that of plan `number`, and that its body lies in the segment and is not too large."""
         body_bytes = int(head[1])
         least = self._groups * (1 + self._trainers) * _WORD_BYTES
         most = min(end - place - head.nbytes, self._largest)
@@ -149,13 +149,13 @@ class PlanReader:
             self._refuse(f"is damaged at byte {place}, where plan {number} of a segment begins")
 
     def _require_sum(self, head: NDArray[np.int64], body: NDArray[np.int64], place: int) -> None:
-        """See that a plan is as it was written."""
+        """Check a plan against its checksum."""
         if _checksum(self._key, head, [body.view(np.uint8)]) != head[-1]:
             end = place + head.nbytes + body.nbytes
             self._refuse(f"is damaged between bytes {place} and {end}, or of another run: its CRC-32 is another one")
 
     def _require_end(self, place: int, end: int) -> None:
-        """See that the plans of a segment fill their part of the file."""
+        """Check that the plans of a segment fill their part of the file."""
         if place != end:
             self._refuse(f"is damaged: {end - place} bytes are left behind byte {place}")
 
@@ -174,7 +174,7 @@ class PlanReader:
         return read
 
     def _plan(self, body: NDArray[np.int64], there: int, number: int) -> BatchPlan:
-        """A plan on the memory of its body."""
+        """The plan that a body holds; its arrays are views of the body."""
         head = self._groups * (1 + self._trainers)
         sizes = body[:head].reshape(self._groups, -1)
         whole = body[head:].view(np.uint8)

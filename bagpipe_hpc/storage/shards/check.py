@@ -58,7 +58,7 @@ def check_graph(directory: Path, manifest: ShardManifest, level: str) -> None:
 
 
 def require_stored_look_ups(directory: Path, manifest: ShardManifest) -> None:
-    """See that look-ups can be counted by reading the shards once.
+    """Check that look-ups can be counted by reading the shards once.
 
     Raises:
         DataError: there is a graph, whose nodes' neighbours are drawn anew in each epoch.
@@ -71,7 +71,7 @@ def require_stored_look_ups(directory: Path, manifest: ShardManifest) -> None:
 
 
 def _errors(directory: Path, manifest: ShardManifest, level: str) -> Iterator[DataError]:
-    """The errors of the files, one a damaged file at most; the next file is looked at when the next is asked for."""
+    """The errors of the files, at most one for each; a file is looked at only when the next error is asked for."""
     if level not in LEVELS:
         raise ValueError(f"level is {level!r} instead of one of {', '.join(LEVELS)}")
     for split in SPLITS:

@@ -1,7 +1,7 @@
 """What the numbers of a sample are, in words: its labels, dense features and look-ups, in their order. Pure.
 
-A model's weights multiply columns by their places, so they fit no data whose columns stand in another order, or are
-made in another way of the same raw rows.
+A model's weights belong to columns by their places. So they do not fit data whose columns stand in another order, or
+are made from the same raw rows in another way.
 """
 
 import json
@@ -14,18 +14,18 @@ from bagpipe_hpc.storage.shards.manifest import ShardManifest
 _ASIDE = ("sample_weight", "timestamp", "group", "unused")
 """Kinds of a schema's columns that no model reads."""
 _MADE = ("option ", "column ", "fitted ")
-"""How words begin that tell how columns are made; of two source formats these do not compare."""
+"""Prefixes of words that tell how columns are made; they cannot be compared between two source formats."""
 FITTED = ("fitted ",)
-"""How words begin of numbers that were fitted to the data."""
+"""Prefix of words about numbers that were fitted to the data."""
 OF_TABLES = ("column categorical ", "column multi_hot ", "column sequence ")
-"""How words begin that tell of columns whose values have rows; which row is which value tells the vocabulary."""
+"""Prefixes of words about columns whose values have rows in tables; the vocabulary says which value has which row."""
 
 
 def column_words(shards: ShardManifest) -> tuple[str, ...]:
     """What the columns of samples are; equal words are equal columns.
 
-    The source format comes first, then labels and features. Behind them stands how a schema makes them, with the
-    numbers that were fitted, or with which options another format does.
+    The source format comes first, then labels and features. How they are made follows: the columns of a schema or the
+    options of another format, and the numbers that were fitted.
 
     Args:
         shards: what was prepared, with or without features that are drawn.
@@ -66,13 +66,13 @@ def differing_columns(
     """The first words in which the columns of two data sets differ, of either; None where they do not.
 
     Args:
-        then: of one, as `column_words` gives them; empty where they are not recorded.
-        now: of the other.
-        pass_over: how words begin that may differ.
+        then: words of one, as `column_words` gives them; empty where they are not recorded.
+        now: those of the other.
+        pass_over: prefixes of words that may differ.
     """
     if not then or not now:
         return None
-    if then[0] != now[0]:  # what either makes of a raw row cannot be compared
+    if then[0] != now[0]:  # what two source formats make of a raw row cannot be compared
         pass_over, then, now = _MADE, then[1:], now[1:]
     before, after = ([word for word in words if not word.startswith(pass_over)] for words in (then, now))
     pairs = zip_longest(before, after, fillvalue="nothing more")
@@ -92,7 +92,10 @@ def unknown_columns(then: Sequence[str], now: Sequence[str]) -> str:
 
 
 def value_words(shards: ShardManifest, table: str) -> frozenset[str]:
-    """How the values of a table are made of raw rows, where a schema tells: of each column, but for its name."""
+    """How the values of a table are made from raw rows: the schema's entry of each column, without names.
+
+    Empty where no schema says so.
+    """
     schema = (shards.settings or {}).get("schema")
     if not isinstance(schema, dict):
         return frozenset()

@@ -8,10 +8,10 @@ from bagpipe_hpc.storage.shards.manifest import ShardManifest
 
 
 def require_counting_memory(directory: Path, manifest: ShardManifest, row_bytes: int) -> None:
-    """See that this host has memory for so many bytes of each row.
+    """Check that this host has memory for `row_bytes` bytes for each row of all tables.
 
     Raises:
-        CapacityError: it has not.
+        CapacityError: it has less.
     """
     rows = sum(manifest.table_rows)
     needed, free = row_bytes * rows, free_bytes()

@@ -1,7 +1,7 @@
-"""Shards out of chunks that are already as HDF5 stores them: threads encode, HDF5 only puts the bytes in place.
+"""Writes shards from chunks that are encoded already: threads encode them, and HDF5 only stores the bytes.
 
-HDF5 runs its filters under one lock, so compression keeps a single core busy there. What is read back is the same as
-from `writer.write_shard`.
+HDF5 runs its filters under one lock, so that it compresses on a single core. What is read back is the same as from
+`writer.write_shard`.
 
 Shapes: `n` rows of samples.
 """
@@ -24,7 +24,7 @@ from bagpipe_hpc.storage.shards.writer import SHUFFLED, create_datasets, shard_i
 
 Encoded = NDArray[Any] | bytes
 Encoder = Callable[[NDArray[Any], bool], Encoded | None]
-"""Compresses a chunk, its bytes shuffled first if the second argument says so; None where that makes it no smaller."""
+"""Compresses a chunk, shuffling its bytes first if the second argument is true; None where that makes it no smaller."""
 
 
 class EncodedChunk(NamedTuple):
@@ -41,7 +41,7 @@ class EncodedChunk(NamedTuple):
 
 @dataclass(frozen=True)
 class EncodedSamples:
-    """Samples as chunks, all but a shard's last ones of `CHUNK_ROWS` rows.
+    """Samples as chunks of `CHUNK_ROWS` rows each; only a shard's last chunks may have fewer.
 
     Attributes:
         rows: number of samples.
@@ -96,7 +96,7 @@ def write_encoded_shard(
         rows: number of samples of all blocks together, 1 or more.
         blocks: encoded samples in order.
         compression: what they were encoded with, one of `COMPRESSIONS`.
-        encode: what they were encoded with, for the ids of ragged features.
+        encode: the encoder of that compression, for the ids of ragged features; None for `none`.
 
     Returns:
         The entry for the manifest.
@@ -108,7 +108,7 @@ def write_encoded_shard(
             for block in blocks:
                 if first == 0:
                     ragged = create_datasets(file, rows, block.like, compression, put_chunk=_direct(encode))
-                    datasets = {name: file[name] for name in block.chunks}  # to find one takes as long as to fill it
+                    datasets = {name: file[name] for name in block.chunks}  # finding one takes as long as filling it
                 for name, chunks in block.chunks.items():
                     for number, chunk in enumerate(chunks):
                         _put(datasets[name], first + number * chunk_rows, chunk)
@@ -128,7 +128,7 @@ def _put(dataset: h5py.Dataset, first: int, chunk: EncodedChunk) -> None:
 
 
 def _direct(encode: Encoder | None) -> PutChunk:
-    """Stores chunks of ragged features as the encoder gives them."""
+    """A `PutChunk` that stores chunks of ragged features as the encoder gives them."""
 
     def put(dataset: h5py.Dataset, first: int, values: NDArray[Any]) -> None:
         name = dataset.name.rpartition("/")[2]

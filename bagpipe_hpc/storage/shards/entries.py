@@ -24,7 +24,7 @@ class TableInfo:
     """An embedding table.
 
     Attributes:
-        name: name of the categorical column, such as `C1`, or what several columns share.
+        name: name of the categorical column, such as `C1`, or a name of its own where several columns share the table.
         rows: number of ids; they are 0 .. rows - 1.
     """
 
@@ -42,7 +42,7 @@ StoredName = Annotated[str, Must(is_stored_name, "printable characters without a
 
 
 TIMESTAMP, GROUP = "timestamp", "group"
-"""Names of what rows hold besides, where a layout has it, and of its datasets in the shards, int64."""
+"""Names of further columns that a layout may have, and of their datasets in the shards, int64."""
 OtherName = Annotated[str, Must((TIMESTAMP, GROUP).__contains__, f"{TIMESTAMP} or {GROUP}")]
 
 

@@ -1,7 +1,7 @@
 """Hot rows: the most frequent rows of all tables together, and which training samples look up nothing else.
 
 An HDF5 file beside the shards: `rows` int64 `[H]`, ascending; `samples` uint8, a bit for each training
-sample, the first of a byte highest. Attributes say of which training rows it is and how it was made.
+sample, the first one in the highest bit. Attributes say which training rows it describes and how it was made.
 
 Legend: `H` hot rows, `n` training samples.
 """
@@ -35,10 +35,11 @@ class HotRows:
         total_rows: rows of all tables.
         budget_rows: most hot rows that were asked for.
         sample_percent: share of the training samples whose look-ups were counted, in percent.
-        seed: by which these were drawn.
+        seed: by which the counted samples were drawn.
         sample_count: training samples n.
         rows: the hot rows, numbered through all tables, ascending, int64 `[H]`.
-        samples: whether each training sample is hot: every row that it looks up is; packed bits, uint8 `[n / 8]`.
+        samples: whether each training sample is hot, which means that it looks up hot rows alone; packed bits, uint8
+            `[ceil(n / 8)]`.
     """
 
     training_data: str
@@ -85,7 +86,7 @@ class HotRows:
 
 
 def load_hot_rows(path: Path) -> HotRows:
-    """Read a profile. The same file is read once.
+    """Read a profile; as long as the file does not change, it is read once.
 
     Raises:
         DataError: it is missing or damaged.

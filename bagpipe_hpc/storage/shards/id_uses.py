@@ -1,6 +1,6 @@
-"""What is known of the ids of a table beside their values: how often they are looked up, and which began anew.
+"""What is known of the ids of a table beside their values: how often they are looked up, and which were given anew.
 
-They lie in the file of vocabularies, a list for each table (`vocabulary`).
+This lies in the file of vocabularies, in lists for each table (`vocabulary`).
 """
 
 from pathlib import Path
@@ -58,7 +58,7 @@ def read_last_use(directory: Path, manifest: ShardManifest, table: str) -> Int64
     """Number of the training row that looked up each id last, int64 `[rows]`, counted over all directories up to this.
 
     Returns:
-        -1 where an id is no value's; None where the directory was not grown.
+        -1 for an id that no value has; None where the directory was not grown.
 
     Raises:
         DataError: as for `read_counts`.
@@ -89,7 +89,7 @@ def read_reborn(directory: Path, manifest: ShardManifest, table: str) -> Int64s:
 
 
 def read_train_rows(directory: Path, manifest: ShardManifest) -> int:
-    """Number of the training rows that counts are of: those of the directory and of all that it was grown from.
+    """Number of the training rows in which ids were counted: the directory's and those of all that it was grown from.
 
     Raises:
         DataError: the directory is of an older program, or the file is missing or damaged.
@@ -109,7 +109,7 @@ def _path(directory: Path, manifest: ShardManifest) -> Path:
 
 
 def _read(directory: Path, manifest: ShardManifest, table: str, name: str) -> Int64s | None:
-    """A list about the ids of a table, of as many numbers as it has rows, or of any for `reborn`; None without it."""
+    """A list about the ids of a table, a number for each of its rows, or any numbers for `reborn`; None if absent."""
     rows = {info.name: info.rows for info in manifest.tables}.get(table)
     if rows is None:
         raise DataError(f"{directory}: has no table {table!r:.80}; the first is {manifest.tables[0].name}")

@@ -1,7 +1,7 @@
-"""What the samples of batches look up, read by threads ahead of whoever takes the batches.
+"""What the samples of batches look up, read ahead by threads.
 
-A thread makes a whole batch: it reads the blocks that the batch has samples of, unless another thread has, and puts
-their ids in their places. Batches come in their order, whatever the number of threads.
+A thread makes a whole batch: it reads the blocks that the batch has samples of, unless another thread has read them,
+and puts their ids in place. Batches come in their order, whatever the number of threads.
 
 Legend: `m` samples of a block that a batch has, `F` features.
 """
@@ -49,11 +49,11 @@ def place_ids(ids: NDArray[Any], samples: Int64s, table_rows: Int64s, first_rows
 
 @dataclass
 class _Block:
-    """The block of a piece that is being read or was read.
+    """A block of the shards that is being read or was read, for a piece of the order.
 
     Attributes:
-        read: gives its ids, or its bags, as they are in the shard, and the order of its samples.
-        left: samples of the piece that batches have still to take.
+        read: its ids or bags, and which of its samples the piece has, in the piece's order.
+        left: samples of the piece that batches have yet to take.
     """
 
     read: "Future[tuple[Any, Int64s]]"
@@ -94,9 +94,9 @@ class LookUpBatches:
         """Some batches at ranges of positions, each of which begins where the one before it ends.
 
         Args:
-            count: of the batches; a segment may have millions.
-            range_of: positions of a batch, from 0; asked for when it is about to be read.
-            threads: that read, 1 or more. Some batches are ready before they are asked for: as many as threads, and
+            count: number of batches; a segment may have millions.
+            range_of: gives the positions of a batch by its number, from 0; called when it is about to be read.
+            threads: number of reading threads, 1 or more. As many batches are read ahead as there are threads, and
                 those that share their blocks.
 
         Raises:
@@ -165,7 +165,7 @@ class LookUpBatches:
             ids, inside = np.ascontiguousarray(self._shards.read_stored_ids(first, last)), np.ascontiguousarray(inside)
         if self._layout.lanes is None:
             return ids, inside
-        # Many batches will take a little of the block: it is put in order while it is in the processor's cache.
+        # Many batches will each take a little of the block: put it in order while it is in the processor's cache.
         return ids.take(inside) if isinstance(ids, Bags) else ids.take(inside, axis=0), np.arange(inside.size)
 
     def _let_go(self, piece: int, samples: int) -> None:

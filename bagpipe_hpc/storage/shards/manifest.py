@@ -36,12 +36,12 @@ from bagpipe_hpc.storage.shards.entries import (
 )
 
 SCHEMA_VERSION = 1
-"""Of a manifest whose tables are looked up once a sample each, with one label and no weights."""
+"""Version of a manifest whose samples look up one row of each table and have one label and no weight."""
 RAGGED_SCHEMA_VERSION = 2
-"""Of one with other features, several labels or weights of samples, which older programs would misread."""
+"""Version of one with other features, several labels or weights of samples, which older programs would misread."""
 MANIFEST_NAME = "manifest.json"
 _MOST_BYTES = 256 << 20
-"""Of a manifest, far more than one has: it lists a file a shard."""
+"""Upper limit of a manifest's size, far above any real one: a manifest lists a file a shard."""
 UNFINISHED_NAME = "preparation.json"
 """The file that a preparation keeps its progress in until the manifest is there."""
 PREPARE_AGAIN = "run bagpipe prepare again into a new folder"
@@ -55,7 +55,7 @@ class ShardManifest:
     """Everything that is known of prepared clicks.
 
     Attributes:
-        schema_version: version of this format; where more is needed than was given, that.
+        schema_version: version of this format; raised where the columns need a later one than was given.
         source_format: format of the input, such as `criteo`.
         dense_features: number of dense features of a sample.
         tables: the embedding tables.
@@ -66,13 +66,13 @@ class ShardManifest:
         skipped_rows: malformed rows that were left out, as `FILE:LINE: REASON`.
         vocabularies: the file that says which value has which id (`vocabulary_file`); None where all ids are hashed.
         hashed_tables: tables whose values are hashed to their ids, while the others have vocabularies.
-        features: the columns of look-ups; if not given, one for each table, of its name, with one id a sample.
+        features: the columns of look-ups; if not given, one for each table, with its name and one id a sample.
         labels: names of the K labels of a sample.
         weighted_samples: whether each sample has a weight.
         waiting: the file of values that are too rare for an id (`waiting_values`); None where it was not kept.
-        grown_from: digest of the vocabularies that these have grown out of, with `prepare --grow`; None of others.
-        others: names of what is kept of samples besides, which training does not read: `timestamp`, `group`. Manifests
-            of older programs do not say it.
+        grown_from: digest of the vocabularies that these have grown out of, with `prepare --grow`; otherwise None.
+        others: names of further columns of samples, which training does not read: `timestamp`, `group`. Manifests of
+            older programs lack it.
         graph: the graph that neighbours of samples are drawn from; None where shards hold all look-ups.
     """
 
@@ -109,7 +109,7 @@ class ShardManifest:
         return tuple(numbers[feature.table] for feature in self.features)
 
     def with_drawn(self, features: Sequence[DrawnFeature]) -> "ShardManifest":
-        """The same with features that are drawn: all that it says of samples takes these in."""
+        """The same manifest with features that are drawn added to those of every sample."""
 
         def of_shards(shards: tuple[ShardInfo, ...]) -> tuple[ShardInfo, ...]:
             ids = [feature.longest for feature in features]
@@ -119,7 +119,7 @@ class ShardManifest:
         return replace(drawn, features=(*self.features, *features))
 
     def stored(self) -> "ShardManifest":
-        """The same without features that are drawn: what the shards hold."""
+        """The same manifest without features that are drawn: what the shards hold."""
         features = tuple(feature for feature in self.features if not isinstance(feature, DrawnFeature))
         if (drawn := len(self.features) - len(features)) == 0:
             return self
@@ -250,7 +250,7 @@ class _Shards:
 
 @dataclass(frozen=True)
 class _Document:
-    """The text of `manifest.json`, which says some things twice for its readers' sake."""
+    """The text of `manifest.json`, which says some things twice for people who read it."""
 
     schema_version: Annotated[int, Must(_VERSIONS.__contains__, f"one of {_VERSIONS}, which this program reads")]
     source_format: str
@@ -378,10 +378,10 @@ def load_manifest(directory: Path) -> ShardManifest:
 
     Raises:
         DataError: there is none, the preparation is not finished, or the manifest is malformed.
-        UnicodeEncodeError: the folder's name has letters that no name has in this locale.
+        UnicodeEncodeError: the folder's name has letters that this locale cannot encode.
     """
     path = directory / MANIFEST_NAME
-    os.fsencode(path)  # of such a name the system is never asked: nothing would be found
+    os.fsencode(path)  # `is_file` would swallow the error and find nothing
     try:
         if not path.is_file():
             if (directory / UNFINISHED_NAME).is_file():

@@ -33,7 +33,7 @@ class RaggedDatasets:
     Args:
         file: the shard.
         like: columns of the types to store, which may have no samples.
-        options: for h5py, of a dataset by its name in the group.
+        options: gives h5py's options for a dataset by its name in the group.
         put_chunk: how chunks are stored.
     """
 
@@ -72,7 +72,7 @@ class RaggedDatasets:
             self._ends[feature] += len(column.values)
 
     def finish(self) -> tuple[int, ...]:
-        """Store what is left; gives the number of ids of each feature."""
+        """Store what is left; returns the number of ids of each feature."""
         for datasets in self._columns.values():
             for dataset in datasets.values():
                 dataset.finish()

@@ -1,4 +1,4 @@
-"""Reads ragged features of a shard, whose offsets may be anything: each is checked before something is read by it.
+"""Reads ragged features of a shard, whose offsets may be damaged: each is checked before anything is read by it.
 
 Shapes: `n` rows of a range, `V` ids of these rows.
 """
@@ -26,7 +26,7 @@ class RaggedReader:
         info: the feature.
         number: its place among the ragged features.
         table_rows: rows of its table.
-        longest: most ids of a row that are given, its last ones; 0 for any number.
+        longest: most ids that are given of a row, the last ones of a longer one; 0 for no limit.
     """
 
     info: FeatureInfo
@@ -35,7 +35,7 @@ class RaggedReader:
     longest: int
 
     def lengths(self, shard: ReadShard, first: int, last: int) -> Int64s:
-        """Number of ids of the shard's rows `first` up to `last`.
+        """Number of ids of each of the shard's rows `first` up to `last`, int64 `[n]`.
 
         Raises:
             DataError: offsets do not ascend from 0 to the number of values, or a row has more ids than the manifest
@@ -77,7 +77,7 @@ class RaggedReader:
         """Where the bags of rows begin, and the end of the last, int64 `[n + 1]`; n is above 0."""
         name, stored = f"{RAGGED}/{self.info.name}/offsets", shard.info.values[self.number]
         offsets: Int64s = shard.read(name, first, last + 1)
-        lengths = np.diff(offsets)  # of any numbers: what it wraps to is not used before they are within the values
+        lengths = np.diff(offsets)  # may wrap around for damaged offsets: used only once these are known to be in range
 
         def require(are_good: NDArray[np.bool_], place: int, problem: str) -> None:
             if not are_good.all():

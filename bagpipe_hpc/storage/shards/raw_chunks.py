@@ -1,6 +1,7 @@
 """Reads the chunks of a shard's datasets as they lie in the file, without HDF5: threads read and decode side by side.
 
-HDF5 runs its filters under one lock, which keeps a single core busy. It only says, once a shard, where the chunks lie.
+HDF5 runs its filters under one lock, so that it decodes on a single core. Here it only says, once a shard, where the
+chunks lie.
 """
 
 import os
@@ -26,17 +27,17 @@ class ChunkDecoder(Protocol):
     """Undoes the filters of chunks, without the GIL; `kernels.lzf` has these functions."""
 
     def decompress(self, packed: Bytes, size: int) -> Bytes | None:
-        """The uint8 `[size]` that LZF stands for; None where it stands for anything else."""
+        """The bytes that LZF data stand for, uint8 `[size]`; None where they do not stand for that many."""
 
     def unshuffle(self, shuffled: Bytes, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """The elements whose bytes HDF5's shuffle filter took apart, `[bytes / bytes of one]`."""
+        """Undo HDF5's shuffle filter: the elements, of type `dtype`, `[bytes / bytes of an element]`."""
 
 
 class KeptChunks:
-    """The chunks that were used last, of those that are read in several parts."""
+    """The chunks that were used last, among those that are read in several parts."""
 
     MOST = 8
-    """Of up to a megabyte each, in shards that a preparation writes."""
+    """Number of chunks that are kept; each has up to a megabyte in shards that a preparation writes."""
 
     def __init__(self) -> None:
         self._chunks: OrderedDict[tuple[Path, str, int], NDArray[Any]] = OrderedDict()
@@ -50,7 +51,7 @@ class KeptChunks:
             return chunk
 
     def put(self, key: tuple[Path, str, int], chunk: NDArray[Any]) -> None:
-        """Keep a chunk, in place of the one that was not used for longest."""
+        """Keep a chunk, if need be in place of the one that was used least recently."""
         with self._lock:
             self._chunks[key] = chunk
             while len(self._chunks) > self.MOST:
@@ -67,7 +68,7 @@ class RawDataset:
         shape: of the dataset.
         dtype: of the dataset.
         chunk_rows: rows of a chunk.
-        filters: what was done to each chunk, in this order.
+        filters: HDF5's numbers of the filters that were applied to each chunk, in this order.
         offsets: first byte of each chunk in the file, int64 `[chunks]`.
         sizes: bytes of each there, int64 `[chunks]`.
         masks: of each, a bit for each filter that was left out, int64 `[chunks]`.
@@ -116,7 +117,7 @@ class RawDataset:
         Args:
             first: first row.
             last: the row behind the last.
-            kept: where chunks are kept of which only a part is read.
+            kept: takes the chunks of which only a part is read.
 
         Raises:
             DataError: the file cannot be read, or a chunk is not what its filters leave.
@@ -146,7 +147,7 @@ class RawDataset:
             return self._decoded(number, stored)
 
     def _decoded(self, number: int, stored: bytes) -> NDArray[Any]:
-        """The rows of a chunk, `[chunk_rows, ...]`; raises `OSError` where there are others."""
+        """The rows of a chunk from its stored bytes, `[chunk_rows, ...]`; raises `OSError` where they do not fit."""
         shape = (self.chunk_rows, *self.shape[1:])
         size = int(np.prod(shape)) * self.dtype.itemsize
         chunk: Bytes | None = np.frombuffer(stored, dtype=np.uint8)
@@ -171,7 +172,7 @@ def _is_readable(filters: tuple[int, ...]) -> bool:
 
 
 def _inflate(stored: bytes, size: int) -> Bytes | None:
-    """What zlib compressed, in no more memory than it should take."""
+    """Undo zlib's compression, in memory for `size + 1` bytes at most; None where the data are damaged."""
     inflator = zlib.decompressobj()
     try:
         return np.frombuffer(inflator.decompress(stored, size + 1), dtype=np.uint8)

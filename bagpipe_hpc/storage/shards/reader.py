@@ -130,7 +130,7 @@ class ClickShards:
         return ids
 
     def read_stored_ids(self, first: int, last: int) -> NDArray[Any]:
-        """The same as they are stored, int32 or int64, and not looked at: an id may be outside its table.
+        """As `read_sparse`, but unchecked and in the stored type, int32 or int64: an id may be outside its table.
 
         Raises:
             DataError: a shard is missing or damaged.
@@ -242,7 +242,7 @@ class ClickShards:
         values[starts[:, self._plain]] = plain
         for feature, pieces in columns.items():
             counts = lengths[:, feature]
-            # A bag moves as one: from behind the feature's earlier bags to behind the row's earlier features.
+            # A bag moves as a whole: from behind the feature's earlier bags to behind the row's earlier features.
             moved = starts[:, feature] - (np.cumsum(counts) - counts)
             values[np.repeat(moved, counts) + np.arange(counts.sum())] = np.concatenate(pieces)
         return Bags(values, lengths.shape[1], offsets)
@@ -264,10 +264,10 @@ class ClickShards:
 
 
 def _opened(found: OrderedDict[Path, OpenShard], path: Path, info: ShardInfo, manifest: ShardManifest) -> OpenShard:
-    """A shard, open; the one of those `found` open that was used longest ago is closed to make room.
+    """A shard, opened and checked, or found among the open ones `found`, of which the least recently used is closed.
 
-    No method of the reader, which would keep itself, and chunks of its shards, until Python looks for cycles: in a run
-    that may be hundreds of segments later, each of which has a reader.
+    It is no method, since a reader that holds its own method is freed only when Python looks for cycles, and its kept
+    chunks with it. In a run, that may be hundreds of segments later, each of which has a reader.
     """
     if path in found:
         found.move_to_end(path)

@@ -19,8 +19,8 @@ Columns = TypeVar("Columns", bound=NDArray[Any] | Bags)
 class SampleStream(Generic[Columns]):
     """One column group of a split (dense features, labels or others) in a given order.
 
-    Meant for ranges that move forward: the block read last is kept, in each lane where there are any, so each block is
-    read once; one that several lanes have pieces of, once for each piece.
+    Meant for ranges that move forward: the block that was read last is kept, one for each lane where there are lanes.
+    So each block is read once, or once for each piece where several lanes have pieces of it.
 
     Args:
         read: reads samples `first` up to `last` of the split, an array `[last - first, ...]` or bags.

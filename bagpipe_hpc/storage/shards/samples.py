@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 CHUNK_ROWS = 8192
 """Rows of an HDF5 chunk, which is read as a whole: the default of `data.block_rows`."""
 CHUNK_VALUES = 1 << 14
-"""Ids of ragged features in an HDF5 chunk, 64 KiB: where a block begins and ends, less than one too many is read."""
+"""Ids of ragged features in an HDF5 chunk, 64 KiB. A chunk is read as a whole, so that at each end of a block up to
+one chunk too much is read."""
 
 Ids = NDArray[np.int32] | NDArray[np.int64]
 
@@ -48,7 +49,7 @@ class Samples:
         label: 0 or 1, uint8 `[n]` for one label, `[n, K]` for several.
         ragged: the other features by name, in the order of the manifest.
         weight: weights of the samples, float32 `[n]`, finite, 0 or more; None where they have none.
-        others: what is kept of samples besides, int64 `[n]` each: `timestamp`, `group`. Training does not read it.
+        others: further columns, int64 `[n]` each: `timestamp`, `group`. Training does not read them.
     """
 
     dense: NDArray[np.float32]

@@ -21,12 +21,12 @@ from bagpipe_hpc.storage.shards.manifest import PREPARE_AGAIN, ShardManifest
 from bagpipe_hpc.storage.shards.ragged_datasets import RAGGED
 
 _MOST_CHUNK_BYTES = 64 << 20
-"""Of a ragged feature, whose chunks may be larger than what it holds; those that a preparation writes have 128 KiB."""
+"""Largest chunk of a ragged feature, whose chunks may be larger than its data; a preparation writes 128 KiB at most."""
 
 
 @dataclass(frozen=True)
 class NamedShard:
-    """A shard, and how what is wrong with it is told.
+    """A shard's file and entry, and the errors that name it.
 
     Attributes:
         path: of the file.
@@ -90,7 +90,7 @@ def check_datasets(path: Path, file: h5py.File, manifest: ShardManifest, shard: 
     for name, (shape, dtype) in _expected(manifest, shard).items():
         with errors_name(path):
             dataset = file[name] if is_own(file, name) else None
-            kind = dataset.dtype if isinstance(dataset, h5py.Dataset) else None  # damaged, it may be none of NumPy's
+            kind = dataset.dtype if isinstance(dataset, h5py.Dataset) else None  # raises where NumPy lacks the type
         if not isinstance(dataset, h5py.Dataset):
             raise DataError(f"{path}: it has no dataset {name}; {PREPARE_AGAIN}")
         if dataset.shape != shape or kind != np.dtype(dtype):
@@ -135,7 +135,7 @@ def is_own(file: h5py.File, name: str) -> bool:
 
 
 def own_list(file: h5py.File, name: str) -> h5py.Dataset | None:
-    """A dataset of one dimension that the file itself holds in full, so that it promises no more memory; else None."""
+    """A one-dimensional dataset that the file itself holds in full, so that it is no larger than the file; or None."""
     dataset = file[name] if is_own(file, name) else None
     is_list = isinstance(dataset, h5py.Dataset) and dataset.ndim == 1 and is_stored(dataset)
     return dataset if is_list else None
@@ -147,7 +147,7 @@ def is_stored(dataset: h5py.Dataset) -> bool:
         return False
     if dataset.chunks is None:
         stored, promised = dataset.id.get_storage_size(), dataset.size * dataset.dtype.itemsize
-        # Of texts of any length the file has places elsewhere, which are larger than pointers.
+        # Texts of variable length are stored as references, which are larger than the pointers that `itemsize` counts.
         return bool(stored >= promised if dataset.dtype.hasobject else stored == promised)
     pieces = (-(-size // piece) for size, piece in zip(dataset.shape, dataset.chunks, strict=True))
     return bool(dataset.id.get_num_chunks() == math.prod(pieces))

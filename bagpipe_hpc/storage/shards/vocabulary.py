@@ -49,8 +49,8 @@ class TableVocabulary:
 
     Attributes:
         values: distinct values `[V]`, in the order of their ids.
-        unseen_buckets: ids 1 .. B, which share out all values but these by hash; 0 where such values have id 0.
-        free: ids above B that no value has, ascending.
+        unseen_buckets: number B of buckets, ids 1 .. B, to which all other values are hashed; 0: those have id 0.
+        free: ids above B that no value has, ascending, int64.
     """
 
     values: TableValues
@@ -74,10 +74,10 @@ class TableUse:
     """How the ids of a table were used in training rows: those of the directory and of all that it was grown from.
 
     Attributes:
-        counts: look-ups `[rows]` of the value that has the id now, also before it had it. All others, of missing values
-            and of those without an id of their own, count for the buckets, or for id 0.
-        last_use: number `[rows]` of the last row that looks the value up, -1 where the id is no value's; None in a
-            directory that was not grown.
+        counts: look-ups of the value that now has the id, also those from before it had it, int64 `[rows]`. Look-ups of
+            missing values, and of values without an id of their own, count for the buckets, or for id 0.
+        last_use: number of the last row that looks the value up, int64 `[rows]`, -1 where no value has the id; None in
+            a directory that was not grown.
         reborn: ids that had another value in the directory that this was grown from, or in one before, ascending.
     """
 
@@ -98,10 +98,10 @@ def write_vocabularies(
     Args:
         directory: the shard directory.
         vocabularies: those of the tables that are not hashed, all with the same number of buckets.
-        unseen_buckets: this number.
+        unseen_buckets: number of buckets B.
         uses: how the ids of a table were used, by its name; each is taken when the one before is written. Hashed tables
             may be among them.
-        train_rows: number of the training rows in which they were.
+        train_rows: number of the training rows in which they were used.
 
     Returns:
         The entry for the manifest.
@@ -147,7 +147,9 @@ def copy_vocabularies(source: Path, directory: Path, info: FileInfo) -> FileInfo
 
 
 def read_vocabulary(directory: Path, manifest: ShardManifest, table: str) -> TableValues:
-    """The values `[V]` of a table in the order of their ids: without unseen buckets and free ids `values[i]` has i + 1.
+    """The values `[V]` of a table in the order of their ids.
+
+    Where there are no unseen buckets and no free ids, `values[i]` has the id i + 1.
 
     Raises:
         DataError: as for `read_table_vocabulary`.
@@ -190,10 +192,10 @@ def read_unseen_buckets(directory: Path, manifest: ShardManifest) -> int:
 
 
 def load_vocabularies(path: Path, tables: Sequence[str]) -> dict[str, TableVocabulary]:
-    """The vocabulary of each of the tables that the file holds, whatever a manifest says of them.
+    """The vocabularies of those of the tables that the file has, whatever a manifest says of them.
 
     Raises:
-        DataError: the file is missing or damaged, or is none of vocabularies.
+        DataError: the file is missing or damaged, or holds no vocabularies.
     """
     with open_shard(path) as file, errors_name(path):
         buckets, prefix = vocabulary_format(path, file)
@@ -203,7 +205,11 @@ def load_vocabularies(path: Path, tables: Sequence[str]) -> dict[str, TableVocab
 
 
 def vocabulary_format(path: Path, file: h5py.File) -> tuple[int, str]:
-    """The number of unseen buckets, and what stands before the names of tables."""
+    """The number of unseen buckets, and the prefix of the names of the tables' datasets.
+
+    Raises:
+        DataError: the file is damaged, or another version of the program wrote it.
+    """
     if "format" not in file.attrs:
         return 0, ""
     found, buckets = plain_attribute(file, "format"), plain_attribute(file, "unseen_buckets")
@@ -229,7 +235,7 @@ def read_int64s(path: Path, file: h5py.File, name: str) -> Int64s:
     """A list of 64-bit integers.
 
     Raises:
-        DataError: it is none.
+        DataError: there is no such list.
     """
     dataset = own_list(file, name)
     if dataset is None or dataset.dtype != np.int64:
@@ -239,17 +245,17 @@ def read_int64s(path: Path, file: h5py.File, name: str) -> Int64s:
 
 
 def read_values(path: Path, table: str, dataset: Any, first: int = 0, last: int | None = None) -> TableValues:
-    """The values of a table, of one of the types that they may have: number `first` up to `last`, or all others.
+    """Values `first` up to `last` of a table; uint32, int64 or texts.
 
     Args:
         path: of the file, for messages.
         table: its name.
         dataset: the list of values, as `own_list` gives it.
         first: number of the first value.
-        last: number behind the last value; None for all.
+        last: number behind the last value; None for all that follow.
 
     Raises:
-        DataError: the dataset is none of values.
+        DataError: the dataset has another type.
     """
     if dataset is not None and dataset.dtype in _INTEGERS:
         integers: TableValues = dataset[first:last]

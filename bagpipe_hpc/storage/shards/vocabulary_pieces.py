@@ -27,11 +27,11 @@ PIECE_VALUES = 1 << 17
 
 
 class VocabularyPieces:
-    """Which value of a table has which id. Made by `open_vocabulary`; holds the free ids and nothing else.
+    """Which value of a table has which id. Made by `open_vocabulary`; of the file it holds only the free ids in memory.
 
     Attributes:
         count: number of values V.
-        unseen_buckets: ids 1 .. B, which share out all other values by hash; 0 where such values have id 0.
+        unseen_buckets: number B of buckets, ids 1 .. B, to which all other values are hashed; 0: those have id 0.
         is_text: whether values are texts.
 
     Args:
@@ -73,7 +73,7 @@ class VocabularyPieces:
     def number_of(self, row: int) -> int:
         """How many values have a smaller id than `row`."""
         above = row - (1 + self.unseen_buckets)
-        # Free ids themselves: the j-th one is its `_values_below` plus j.
+        # The free ids, less 1 + B: the j-th one is its `_values_below` plus j.
         free = int(np.searchsorted(self._values_below + np.arange(len(self._values_below)), above))
         return max(0, above - free)
 
@@ -108,7 +108,7 @@ def _opened(path: Path, table: str, file: Any) -> VocabularyPieces:
     if f"{prefix}{table}" not in file:
         raise DataError(f"{path}: holds no values of table {table}; {PREPARE_AGAIN}")
     dataset = own_list(file, f"{prefix}{table}")
-    read_values(path, table, dataset, 0, 0)  # its type
+    read_values(path, table, dataset, 0, 0)  # checks its type
     has_free = prefix and f"free/{table}" in file
     free = read_int64s(path, file, f"free/{table}") if has_free else np.empty(0, dtype=np.int64)
     pieces = VocabularyPieces(path, table, dataset, buckets, free)

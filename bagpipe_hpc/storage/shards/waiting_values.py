@@ -1,7 +1,7 @@
-"""Values of training rows that are too rare for an id, with their counts: a growing vocabulary goes on from these.
+"""Values of training rows that are too rare for an id, with their counts; a growing vocabulary adds to these counts.
 
 An HDF5 file with two datasets for each table that has a vocabulary: `values/TABLE [W]`, ascending, of the type that the
-vocabulary has, and `counts/TABLE [W]`, how often the training rows of all days hold them, unsigned integers.
+vocabulary has, and `counts/TABLE [W]`, unsigned integers: how often the training rows of all days hold each value.
 """
 
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ class WaitingValues:
 
     Attributes:
         values: distinct values `[W]`, ascending; texts by their UTF-8 bytes.
-        counts: `[W]`, 1 or more each.
+        counts: how often the training rows hold each value, int64 `[W]`, 1 or more.
     """
 
     values: TableValues
@@ -57,7 +57,7 @@ def write_waiting(directory: Path, tables: Iterable[tuple[str, WaitingValues]]) 
 
 
 def waiting_info(directory: Path) -> FileInfo | None:
-    """The entry for the manifest of the file that is there; None where there is none."""
+    """The manifest's entry for the file in a directory; None where there is no file."""
     path = directory / WAITING_NAME
     return FileInfo(path.name, path.stat().st_size, file_sha256(path)) if path.is_file() else None
 

@@ -66,8 +66,8 @@ def shard_info(name: str, written: Path, rows: int, positives: Any, values: tupl
     """The entry for the manifest.
 
     Args:
-        name: that the file is to have.
-        written: where it is now.
+        name: the final name of the file.
+        written: where the file is now.
         rows: number of samples.
         positives: samples with 1 for each label, integers `[K]`, or a number for one label.
         values: ids of each ragged feature.
@@ -96,7 +96,7 @@ def create_datasets(
         put_chunk: how the chunks of ragged features are stored.
 
     Returns:
-        Those of its ragged features, to be filled.
+        The datasets of its ragged features, to be filled.
     """
     for name, values in like.columns.items():
         shape, chunks = (rows, *values.shape[1:]), (min(rows, CHUNK_ROWS), *values.shape[1:])
