@@ -64,12 +64,12 @@ class TableAccesses:
 
     @property
     def pooling(self) -> float:
-        """Look-ups of a sample that has any: the average pooling factor."""
+        """Average look-ups of a sample that has any: the pooling factor."""
         return self.look_ups / max(1, self.samples_with)
 
     @property
     def sample_look_ups(self) -> float:
-        """Look-ups of any sample: coverage times pooling."""
+        """Average look-ups of all samples: coverage times pooling."""
         return self.look_ups / max(1, self.samples)
 
     @property
@@ -79,7 +79,7 @@ class TableAccesses:
 
     @classmethod
     def of_counts(cls, name: str, counts: Int64s, samples: int, samples_with: int) -> "TableAccesses":
-        """Those of a table whose rows are looked up so often, int64 `[rows]`."""
+        """The accesses of a table from the look-ups of each of its rows, `counts`, int64 `[rows]`."""
         falling = np.sort(counts[counts > 0])[::-1]
         bins = np.bincount(np.searchsorted(REUSE_LIMITS, falling), minlength=len(REUSE_LIMITS) + 1)
         curve, total = access_curve(falling, STEPS), int(falling.sum())
@@ -91,7 +91,7 @@ class AccessStatistics:
     """What is known of all tables.
 
     Attributes:
-        source: the file, for messages and for what is read later.
+        source: the file, for messages and for reading the rows later.
         data: SHA-256 of the shards that were counted (`ShardManifest.digest`), 64 hexadecimal digits.
         samples: samples that were counted.
         tables: by name, in the order of the data.
@@ -103,7 +103,7 @@ class AccessStatistics:
     tables: Mapping[str, TableAccesses]
 
     def of(self, name: str, rows: int) -> TableAccesses:
-        """Those of a table of a run.
+        """The accesses of a table of a run.
 
         Raises:
             DataError: there is no such table, or it has another number of rows.
@@ -119,15 +119,15 @@ class AccessStatistics:
         return found
 
     def hottest(self, names: Iterable[str]) -> Iterator[tuple[Int64s, Int64s]]:
-        """The used rows of tables, most look-ups first and by number where they have as many, and their look-ups.
+        """The used rows of tables and their look-ups: most look-ups first, rows with as many by number.
 
-        The file is opened once: of many tables, to find what it holds takes longer than to read one.
+        The file is opened once for all tables: listing what it holds takes longer than reading a table.
 
         Args:
             names: of the tables.
 
         Yields:
-            int64 `[U]` each, of one table after the other; rows are numbers within the table.
+            Rows and look-ups, int64 `[U]` each, of one table after the other; rows are numbers within the table.
 
         Raises:
             DataError: the file is damaged, or is another one now.
@@ -151,7 +151,7 @@ def access_curve(falling: Int64s, steps: int) -> Int64s:
         steps: S, at least 1.
 
     Returns:
-        int64 `[S + 1]`, in whole numbers throughout: from 0 to U.
+        int64 `[S + 1]`, from 0 to U; computed in whole numbers throughout.
     """
     summed = np.cumsum(falling)
     total = int(summed[-1]) if summed.size else 0

@@ -1,4 +1,4 @@
-"""The order in which records are added where a place may come several times: it gets each of them, in their order.
+"""The order in which records are added to places, where a place may come several times: it gets each of its records.
 
 Legend: `N` records of one call.
 """
@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 
 def distinct_rounds(places: NDArray[np.integer[Any]]) -> Iterator[NDArray[np.int64] | None]:
-    """Cut a call at `places [N]` into rounds that hold none twice: the first record of each, then the second, ...
+    """Cut a call into rounds in which none of `places [N]` comes twice: the first record of each, then the second, ...
 
     Yields:
         Which of the records are in the round, int64; None for all, where no place comes twice.
     """
-    ascending = np.sort(places)  # 10 to 20 times as fast as to say in which order
+    ascending = np.sort(places)  # 10 to 20 times as fast as `argsort`
     if not np.any(ascending[1:] == ascending[:-1]):
         yield None
         return
@@ -34,7 +34,7 @@ def turns_of(places: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
 
 
 def _turns(places: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The records by ascending place, those of one place in their order; and how many of its place are before each."""
+    """The records by ascending place, those of one place in their order; and how many of its place come before each."""
     order = np.argsort(places, kind="stable")
     ascending = places[order]
     is_first = np.empty(places.size, dtype=np.bool_)

@@ -43,16 +43,16 @@ class ArrayFile:
         raise DataError(f"{self.path}: {problem}; {self.cure}")
 
     def require_format(self, version: int) -> None:
-        """See that the member `format` says this.
+        """Check that the member `format` is this version.
 
         Raises:
-            DataError: it does not.
+            DataError: it is not.
         """
         if (found := self.integer("format")) != version:
             self.refuse(f"has format {found} instead of {version}")
 
     def integers(self, name: str, *shape: int) -> Int64s:
-        """Numbers from 0 of a member.
+        """A member of numbers that are 0 or more, int64 of this shape.
 
         Raises:
             DataError: there is no such member, or it is another array.
@@ -63,18 +63,18 @@ class ArrayFile:
         return found.astype(np.int64)
 
     def integer(self, name: str) -> int:
-        """A number from 0."""
+        """A member that is a single number, 0 or more; errors as for `integers`."""
         return int(self.integers(name))
 
     def text(self, name: str) -> str:
-        """A text."""
+        """A member that is a text; errors as for `integers`."""
         found = self._member(name)
         if found.dtype.kind != "U" or found.shape != ():
             self.refuse(f"{name} must be a text")
         return str(found)
 
     def names(self, name: str) -> tuple[str, ...]:
-        """Different texts."""
+        """A member that is a list of different texts; errors as for `integers`."""
         found = self._member(name)
         if found.dtype.kind != "U" or found.ndim != 1 or np.unique(found).size < found.size:
             self.refuse(f"{name} must be different names")
@@ -87,19 +87,19 @@ class ArrayFile:
         return self.members[name]
 
     def _require_stored(self, name: str) -> None:
-        """See that the archive holds all numbers of an array before memory is taken for them."""
+        """Check that the archive holds all numbers of an array before memory is taken for them."""
         member = self.archive.getinfo(f"{name}.npy")
         with self.archive.open(member) as stream:
             version = np.lib.format.read_magic(stream)
             read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else _read_newer_header
             shape, _, dtype = read_header(stream)
             stored = member.file_size - stream.tell()
-        if not dtype.hasobject and math.prod(shape) * dtype.itemsize != stored:  # objects NumPy refuses
+        if not dtype.hasobject and math.prod(shape) * dtype.itemsize != stored:  # NumPy itself refuses objects
             self.refuse(f"{name} is {dtype} {list(shape)} in {stored} bytes")
 
 
 def are_different(numbers: Int64s) -> bool:
-    """Whether no number comes twice; `numpy.unique` takes many times as long to say so of millions."""
+    """Whether no number comes twice; for millions of numbers, `numpy.unique` takes many times as long."""
     ordered = np.sort(numbers)
     return not (ordered[1:] == ordered[:-1]).any()
 

@@ -28,7 +28,7 @@ class RowCopies(Protocol):
         """`rows[places] = records`: `rows [P, W]` and `records [N, W]` C-contiguous, distinct integers `places [N]`."""
 
     def add(self, rows: Rows, places: Places, records: Rows) -> None:
-        """`rows[places] += records`, likewise, but a place may come several times: it gets each, in their order."""
+        """`rows[places] += records`, as for `scatter`, but a place may come several times: it gets each, in order."""
 
 
 class NumpyRowCopies:
@@ -60,7 +60,7 @@ class NumpyRowCopies:
 
 
 def check_places(places: Places, rows: int) -> None:
-    """See that all places are below `rows`: other memory would be read or overwritten silently.
+    """Check that all places are below `rows`: other memory would be read or overwritten silently.
 
     Raises:
         IndexError: one is not.

@@ -1,4 +1,4 @@
-"""Huge pages for rows that processes of a host share: rows are read in no order, so small pages cost a walk each."""
+"""Huge pages for rows that processes of a host share: rows are read in random order, and small pages miss the TLB."""
 
 import ctypes
 import mmap
@@ -13,15 +13,15 @@ _LEAST_BYTES = 1 << 24
 def ask_for_huge_pages(memory: NDArray[Any]) -> bool:
     """Ask Linux to keep shared memory in huge pages.
 
-    It does so where the memory's file system has them for who asks (`mount -o remount,huge=advise /dev/shm`) and what
-    is in it is not written yet. Every process that reads or writes the memory must ask before it does: each has page
-    tables of its own. Contents are the same either way.
+    Linux does so where the memory's file system gives them on request (`mount -o remount,huge=advise /dev/shm`), for
+    what is not written yet. Every process that reads or writes the memory must ask before it does so, since each has
+    page tables of its own. Contents are the same either way.
 
     Args:
         memory: a C-contiguous array in such memory.
 
     Returns:
-        Whether Linux took note: not of little memory, nor without this call.
+        Whether Linux accepted the request. It is not made for little memory, nor where the system has no such call.
     """
     if memory.nbytes < _LEAST_BYTES or not hasattr(mmap, "MADV_HUGEPAGE"):
         return False

@@ -25,7 +25,7 @@ def initial_weights(
         seed: the run's seed.
         bound: of all tables (`Config.initial_bound`); 0 gives each table its own, 1/sqrt(n), n its rows, as in the
             published DLRM.
-        numbers: of these tables among all tables of the run, `[tables]`; they are all of them if not given.
+        numbers: of these tables among all tables of the run, `[tables]`; if not given, these are all of them.
 
     Returns:
         float32 `[N, D]`.

@@ -19,7 +19,7 @@ class Tables:
         held: how much each server holds already of tables of other widths, as a number of rows of these tables, `[S]`;
             empty where it is nothing.
         width: numbers D of a row; 0 where tables of several widths stand together.
-        row_bytes: bytes of a row with what its optimizer keeps; 0 where nobody asks.
+        row_bytes: bytes of a row with its optimizer's state; 0 where it is not needed.
     """
 
     rows: tuple[int, ...]
@@ -63,7 +63,7 @@ class RowPartition(Protocol):
             settings: the placement's own settings.
 
         Raises:
-            ConfigError: these tables cannot be placed so.
+            ConfigError: these tables cannot be placed in this way.
         """
 
     @property

@@ -14,10 +14,10 @@ from bagpipe_hpc.rows.partition import RowPartition, Tables
 
 _MEMBERS = ("servers", "owner", "offset", "rows_of", "rows_on")
 _ALL_ROWS = 1 << 20
-"""Tables of so many rows are checked row by row, which proves the laws; of larger ones a sample is."""
+"""Tables of up to so many rows are checked row by row, which proves the laws; of larger ones a sample is checked."""
 _PIECE = 1024
 _PIECES = 8
-"""Of each server's rows that are looked at, besides its first and last ones."""
+"""Pieces of each server's rows that are looked at, besides its first and its last piece."""
 _SINGLE_ROWS = 64
 
 
@@ -50,8 +50,8 @@ def _placement_class(config: TablesConfig) -> Any:
 def place_groups(config: TablesConfig, groups: Iterable[tuple[Tables, int]], servers: int) -> tuple[RowPartition, ...]:
     """The partitions of tables of several widths.
 
-    A class with `place_all` is asked once for all of them; of others each is told what those before it put on the
-    servers.
+    A class with `place_all` is asked once for all of them. Any other is asked once for each width, and told what the
+    servers hold by then (`Tables.held`).
 
     Args:
         config: what places the rows.
@@ -80,7 +80,7 @@ def place_groups(config: TablesConfig, groups: Iterable[tuple[Tables, int]], ser
 
 
 def check_partition(partition: RowPartition, config: TablesConfig, tables: Tables, servers: int) -> None:
-    """See that a partition keeps its laws.
+    """Check that a partition keeps its laws.
 
     The servers hold as many rows as there are, and `owner` and `offset` give back the server and the position that
     `rows_of` was asked for. Where that holds for every position, each row lies at one place, and at no other.
@@ -92,14 +92,14 @@ def check_partition(partition: RowPartition, config: TablesConfig, tables: Table
         servers: number of servers.
 
     Raises:
-        SettingError: it breaks one, and the message names a row, or it fails.
+        SettingError: it breaks one of them, and the message names a row; or it raises an error.
     """
     with PLACEMENTS.blaming(config.placement, "its partition fails"):
         _check_laws(partition, config, tables, servers)
 
 
 def _check_laws(partition: RowPartition, config: TablesConfig, tables: Tables, servers: int) -> None:
-    """As `check_partition`; whatever the partition raises passes."""
+    """As `check_partition`, but errors that the partition raises come through as they are."""
 
     def broken(problem: str) -> NoReturn:
         raise SettingError(
@@ -152,13 +152,13 @@ def _check_laws(partition: RowPartition, config: TablesConfig, tables: Tables, s
 
 
 def partition_mark(partition: RowPartition, tables: Tables) -> int:
-    """A number by which ranks see whether they have made the same partition: a sum of some rows' places."""
+    """A checksum of some rows' places, by which ranks see whether they have made the same partition."""
     rows = _some_rows(tables)
     return crc32(np.concatenate((partition.owner(rows), partition.offset(rows))).tobytes())
 
 
 def require_same_partition(partition: RowPartition, config: TablesConfig, tables: Tables, mark: int) -> None:
-    """See that this rank has made the partition that the oracle has made.
+    """Check that this rank has made the partition that the oracle has made.
 
     Raises:
         SettingError: it is another: trainers would take one row for another in silence.

@@ -62,7 +62,7 @@ class RangePartition:
 
 
 class ContiguousPartition(RangePartition):
-    """Each server has one range of rows, all of equal length but for a row."""
+    """Each server has one range of rows; their lengths differ by one at most."""
 
     @classmethod
     def place(cls, tables: Tables, servers: int, settings: Any) -> Self:  # noqa: ARG003 - it has none
@@ -76,9 +76,9 @@ class ContiguousPartition(RangePartition):
 class TablePartition(RangePartition):
     """Each table lies on one server as a whole.
 
-    Tables are given away by falling size, each to the server that holds least (Graham: Bounds on multiprocessing timing
-    anomalies, 1969, LPT): where all have one width, no server has more than the fullest of the best placement by a
-    third. Of several widths one is given away after the other, with what the servers hold by then.
+    Tables are given away by falling size, each to the server that holds least (LPT, Graham: Bounds on multiprocessing
+    timing anomalies, 1969). Where all tables have one width, the fullest server has at most 4/3 of what the fullest one
+    has in the best placement. Several widths are placed one after the other, each beside what the servers hold by then.
     """
 
     @classmethod

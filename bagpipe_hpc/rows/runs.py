@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from bagpipe_hpc.rows.partition import RowPartition
 
 MOST_RUNS = 4096
-"""What needs more is told row by row: whoever goes through runs takes some microseconds for each."""
+"""Rows that make more runs are listed one by one: each run takes some microseconds to go through."""
 
 _ROWS_AT_ONCE = 1 << 20
 
@@ -49,7 +49,7 @@ def overlap(one: RowRun, other: RowRun) -> Overlap | None:
     steps = other.stride // common, one.stride // common
     number = ahead * pow(one.stride // common, -1, steps[0]) % steps[0]
     period = one.stride * steps[0]
-    row = one.first + number * one.stride  # of `one`, and of `other` but for where that begins
+    row = one.first + number * one.stride  # of `one`, and of `other` unless that begins later
     row += -(-max(0, other.first - row) // period) * period
     last = min(one.last, other.last)
     if row > last:

@@ -19,8 +19,8 @@ class ServerPart(NamedTuple):
     Attributes:
         server: its number.
         where: which of the ordered rows they are.
-        places: where they lie: positions in this host's memory, int64, if the server is near, else offsets at the
-            server, int32.
+        places: where they lie: positions in this host's memory, int64, where the server is near, that is, its rows are
+            reached there; otherwise offsets at the server, int32.
     """
 
     server: int
@@ -32,7 +32,7 @@ class SortedRows(NamedTuple):
     """The rows of one call by server.
 
     Attributes:
-        order: puts them in the order of their servers, int64 `[N]`; None if they have it.
+        order: puts them in the order of their servers, int64 `[N]`; None if they are in it already.
         near: the parts of near servers.
         far: the parts of far servers.
     """
@@ -78,7 +78,7 @@ class RowSorter:
         Args:
             rows: global rows `[N]`.
             near_servers: whose rows are reached in the memory of this host.
-            what: as what they are counted; None: they are not.
+            what: how they are counted, a key of `moved`; None: not at all.
         """
         offsets = self._partition.offset(rows)
         order, bounds = None, [0, rows.size]

@@ -1,4 +1,4 @@
-"""What answers to trainers need of the rows of a server, wherever these are."""
+"""The interface to a server's rows, in memory or on disk, through which trainers' requests are answered."""
 
 from collections.abc import Iterator
 from enum import Enum
@@ -21,10 +21,10 @@ class Use(Enum):
 class RowStore(Protocol):
     """The rows of one server at positions 0 .. rows - 1; used by the thread that answers trainers.
 
-    Gathers, scatters and adds are iterators that yield wherever they would have to wait, so that one thread has many
-    under way; nothing is done but by going through them to their end.
+    Gathers, scatters and adds are iterators that yield wherever they would have to wait, so that one thread can have
+    many under way; they do their work only as they are gone through to the end. The caller checks places.
 
-    Legend: `N` rows of one call, `W` float32 numbers of a record. Places are checked by who calls.
+    Legend: `N` rows of one call, `W` float32 numbers of a record.
     """
 
     @property
@@ -41,7 +41,7 @@ class RowStore(Protocol):
         """Add `records`, float32 `[N, W]`, to the rows at `places [N]`; one that comes several times gets each."""
 
     def announce(self, trainer: int, use: Use, places: Places) -> None:
-        """A trainer says which rows `[N]` its next uses of this kind are of, in their order; each will come once."""
+        """A trainer says which rows it will get or put next, at `places [N]`, in their order; each will come once."""
 
     def begin(self, trainer: int, use: Use, count: int) -> None:
         """A trainer begins to get or put its next `count` rows."""

@@ -17,8 +17,8 @@ LISTED: tuple[np.dtype[Any], ...] = (np.dtype(np.uint32), np.dtype(np.int64))
 class UpdatedRows:
     """Rows by server and position, as a server wants them, in whichever takes less memory.
 
-    A trainer that notes few rows lists them, 4 bytes each: where each row has one home these are its share of what all
-    trainers update. When the list would outgrow a bit for each row of the tables, it becomes that.
+    A trainer that notes few rows lists them, mostly 4 bytes each; where each row has one home, these are its share of
+    what all trainers update. A list that outgrows a bit for each row of the tables is replaced by those bits.
 
     Args:
         partition: where each row lies.

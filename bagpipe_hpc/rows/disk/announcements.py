@@ -17,8 +17,8 @@ class _Announced:
     """Rows that a trainer uses together.
 
     Attributes:
-        blocks: in which they lie, int64, which differ.
-        last: rows of this trainer and use up to them.
+        blocks: the distinct blocks in which they lie, int64.
+        last: number of rows that the trainer has announced for this use, up to and with these.
         read: how many of the blocks have been read ahead.
         is_over: whether the trainer has begun to use them.
     """
@@ -31,7 +31,7 @@ class _Announced:
 
 @dataclass
 class _Line:
-    """Announcements of a trainer and use, the earliest first; rows announced, and rows that it has begun to use."""
+    """Announcements of a trainer for one use, the earliest first; rows announced, and rows that it has begun to use."""
 
     waiting: deque[_Announced]
     announced: int = 0
@@ -42,7 +42,7 @@ class Announcements:
     """Blocks that will be used, in the order in which they were announced.
 
     Args:
-        residency: is told which blocks were read ahead and are still to be used.
+        residency: is told which blocks were read ahead and have yet to be used.
     """
 
     def __init__(self, residency: Residency) -> None:
@@ -53,10 +53,10 @@ class Announcements:
         """Blocks that were read ahead and are still to be used; one that is announced twice counts twice."""
 
     def add(self, trainer: int, use: Use, rows: int, blocks: Int64s) -> None:
-        """Take in an announcement of so many rows in these blocks, which differ."""
+        """Take in an announcement of so many rows, which lie in these distinct blocks."""
         line = self._line(trainer, use)
         line.announced += rows
-        if line.announced > line.begun:  # else its request was faster
+        if line.announced > line.begun:  # otherwise the trainer's request came first
             announced = _Announced(blocks, line.announced)
             line.waiting.append(announced)
             self._unread.append(announced)

@@ -1,4 +1,4 @@
-"""Rows on disk with the face of an array `[rows, W]`, for those who fill and save a server's rows piece by piece."""
+"""Rows on disk with the interface of an array `[rows, W]`, for code that fills and saves them piece by piece."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ class DiskRows:
         return DiskRows(self._store, self._rows[rows], self._columns[columns])
 
     def __setitem__(self, key: slice | tuple[slice | Int64s, slice], values: Any) -> None:
-        """Set rows, or some of their columns, to values of their shape, or of one that fits it."""
+        """Set rows, or some of their columns, to values of their shape or of one that broadcasts to it."""
         chosen, columns = key if isinstance(key, tuple) else (key, slice(None))
         of_all = self._columns[columns]
         rows: range | Int64s

@@ -1,7 +1,7 @@
-"""A file of blocks that are moved to and from frames of memory behind the caller's back, past the page cache.
+"""A file of blocks that are moved to and from frames of memory in the background, past the page cache.
 
-The file has no name, so the system takes its space back when the process ends, however that ends, and there is nothing
-that a later start could mistake for its own.
+The file has no name, so the system takes its space back when the process ends, however it ends, and nothing stays
+behind that a later start could mistake for its own.
 
 Legend: `n` moves of one call.
 """
@@ -24,12 +24,12 @@ from bagpipe_hpc.errors import CapacityError, ConfigError, FileError, refused
 
 NO_BLOCK = -1
 SECTOR_BYTES, PAGE_BYTES = 512, 4096
-"""What disks and file systems read and write directly: multiples of the one, or of the other."""
+"""Direct reads and writes are multiples of the one or of the other, by disk and file system."""
 
 _MEMORY_FILE_SYSTEMS = (0x01021994, 0x858458F6)
-"""What `statfs` calls tmpfs and ramfs (statfs(2))."""
+"""The numbers that `statfs` has for tmpfs and ramfs (statfs(2))."""
 _STATFS_BYTES = 256
-"""More than any system's `struct statfs`, which begins with the kind of the file system."""
+"""More than any system's `struct statfs` has; it begins with the number of the file system's type."""
 
 _CUT_SHORT = -1
 _NOT_KNOWN_TO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT)
@@ -40,21 +40,21 @@ Int64s = NDArray[np.int64]
 class BlockFile(Protocol):
     """Moves blocks of a file to and from frames of memory.
 
-    One thread at a time submits; any threads may ask what is done. Nobody uses it once it is closed.
+    One thread at a time submits; any thread may ask what is done. It must not be used once it is closed.
     """
 
     def submit(self, frames: Int64s, written: Int64s, read: Int64s) -> int:
-        """Start one job of moves, in the order given: a frame's bytes to a block, then another block's to the frame.
+        """Start one job of moves, in the order given: each writes a frame to a block, then reads another block into it.
 
-        A block that is read in the same job or a later one than it is written in comes as it was written. Nobody may
-        touch the frames until the job is done, but read those that are written and get no other block. A frame, and a
-        block that is written, is in one job at a time.
+        A block that is written and then read, in the same job or in a later one, comes as it was written. Until the job
+        is done nobody may touch its frames, except to read a frame that is written and gets no other block. A frame is
+        in one job at a time, and so is a block that is written.
 
         Args:
-            frames: where the bytes are, and come, int64 `[n]`.
-            written: blocks that the frames hold and that are written, int64 `[n]`; `NO_BLOCK` for those that are not.
-            read: blocks that the frames get, int64 `[n]`; `NO_BLOCK` fills a frame with zeros. The block that is
-                written leaves a frame as it is.
+            frames: the frames of the moves, int64 `[n]`.
+            written: blocks that the frames are written to, int64 `[n]`; `NO_BLOCK` for frames that are not written.
+            read: blocks that are read into the frames, int64 `[n]`; `NO_BLOCK` fills a frame with zeros, and the block
+                of `written` leaves it as it is.
 
         Returns:
             The job's number, from 1 on.
@@ -72,8 +72,8 @@ class BlockFile(Protocol):
 
 
 OpenBlockFile = Callable[[int, mmap.mmap, int, str], BlockFile]
-"""Makes a `BlockFile` of a descriptor, which its `close` closes; of the frames' memory; of a block's bytes; and of a
-name for errors."""
+"""Makes a `BlockFile` from a file's descriptor, which `BlockFile.close` closes, the frames' memory, the bytes of a
+block, and a name for errors."""
 
 
 def open_unnamed(folder: str, *, may_be_memory: bool = False) -> int:
@@ -111,14 +111,14 @@ def open_unnamed(folder: str, *, may_be_memory: bool = False) -> int:
 
 
 def is_in_memory(descriptor: int) -> bool:
-    """Whether a file lies in a file system that keeps it in main memory; one behind an overlay is not seen."""
+    """Whether a file lies in a file system that keeps it in main memory; behind an overlay that is not detected."""
     about = ctypes.create_string_buffer(_STATFS_BYTES)
     failed = ctypes.CDLL(None).fstatfs(ctypes.c_int(descriptor), about)
     return not failed and ctypes.c_ulong.from_buffer(about).value in _MEMORY_FILE_SYSTEMS
 
 
 def unit_bytes(descriptor: int) -> int:
-    """The least that can be read and written of an empty file: what its disk calls a block, or a page.
+    """The least that can be read and written directly of an empty file, in bytes: a block of its disk, or a page.
 
     Args:
         descriptor: as `open_unnamed` gives it.
@@ -148,7 +148,8 @@ def reserve(descriptor: int, folder: str, size: int) -> None:
         size: in bytes.
 
     Raises:
-        CapacityError: the disk has not as much room.
+        CapacityError: the disk has less room.
+        ConfigError: the file system cannot reserve space.
         FileError: the system refuses it for another reason.
     """
     try:
@@ -197,7 +198,7 @@ def _open_unnamed(folder: str) -> int:
 
 
 def move_error(name: str, block: int, code: int, *, is_write: bool) -> FileError:
-    """What is said of a block that could not be moved.
+    """The error for a block that could not be moved.
 
     Args:
         name: of the file.
@@ -289,10 +290,10 @@ class PlainBlockFile:
 
 
 def frame_memory(frames: int, block_bytes: int) -> mmap.mmap:
-    """Memory for so many frames, on a page of its own; a page counts as used once it is written to.
+    """Memory for so many frames, from the start of a page on; a page takes memory once it is written to.
 
     Raises:
-        CapacityError: the system does not give as much.
+        CapacityError: the system does not give that much.
     """
     size = max(1, frames) * block_bytes
     try:
@@ -301,5 +302,5 @@ def frame_memory(frames: int, block_bytes: int) -> mmap.mmap:
         raise CapacityError(
             f"tables.memory_gb: the system does not give {size / 1e9:.3f} GB to a server ({error.strerror}); use less"
         ) from error
-    memory.madvise(mmap.MADV_DONTFORK)  # a child's copy of a page would part it from what the disk writes there
+    memory.madvise(mmap.MADV_DONTFORK)  # after a fork a page may be copied, and the disk would write to the other copy
     return memory

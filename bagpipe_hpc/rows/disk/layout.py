@@ -9,15 +9,15 @@ from bagpipe_hpc.errors import CapacityError
 
 _MOST_UNITS = 16
 _MOST_WASTE, _MOST_WASTE_BY_ONE = 0.1, 0.5
-"""Of a block, at its end, where no further record fits. A record with a block of its own may waste more: it is written
-without a read of what lies beside it, and takes no neighbours along that nobody wants."""
+"""Most of a block that may be wasted at its end, where no further record fits. A block of a single record may waste
+more: it can be written without being read first, and no unwanted neighbours are read with it."""
 _FEWEST_FRAMES = 8
 
 _BYTES_A_BLOCK = 13
-"""What is kept of each block of the file, in memory or not: where it is, whether it was written, who waits for it, and
-of a checkpoint under way, what is left of it."""
+"""What is kept about each block of the file, in memory or not: where it is, whether it was written, how many announced
+uses it waits for, and how much of it a checkpoint has yet to read."""
 _BYTES_A_FRAME = 32
-"""What is kept of each frame besides its block."""
+"""What is kept about each frame besides the block in it."""
 _FRAMES_A_SPARE = 16
 _FEWEST_SPARES = 2
 
@@ -74,7 +74,7 @@ class BlockLayout:
         return self.blocks * self.block_bytes
 
     def frames_in(self, memory_bytes: int) -> int:
-        """Blocks that so much memory holds, with all that is kept of them, and `spares` besides.
+        """Number of blocks that fit in so much memory, with all that is kept about them and their `spares`.
 
         Raises:
             CapacityError: it is too small to work with.
@@ -104,5 +104,5 @@ class BlockLayout:
 
 
 def spares(frames: int) -> int:
-    """Blocks that may be kept as they were while a checkpoint is written, besides so many frames."""
+    """Number of blocks, besides so many frames, that can be kept as they were while a checkpoint is written."""
     return max(_FEWEST_SPARES, frames // _FRAMES_A_SPARE)

@@ -1,10 +1,10 @@
 """Which blocks of a file are in which frames of memory, and which of them has to go. Pure bookkeeping.
 
-A frame whose block nobody uses goes to whoever needs one: first those whose block is not likely to be used again, then
-those whose last use is long ago, among those that nobody has announced; what is announced goes last, the latest
-announced first.
+Frames whose blocks nobody uses are given to other blocks in this order: first those of blocks that are not likely to be
+used again; then those of other blocks that nobody has announced, the longest unused first; last those of announced
+blocks, the latest announced first.
 
-Legend: `n` blocks of one call, which differ.
+Legend: `n` distinct blocks of one call.
 """
 
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ from bagpipe_hpc.rows.disk.block_file import NO_BLOCK, Int64s
 
 _NO_FRAME = -1
 _SOUGHT_SHARE, _FEWEST_SOUGHT = 16, 1024
-"""A search for frames that may go looks at this part of all at once, or at so many, and takes the older half: what a
-frame costs does not depend on their number, and neither does the order matter much beyond that."""
+"""A search for frames that may go looks at a share of all, one in `_SOUGHT_SHARE`, or at `_FEWEST_SOUGHT`, and takes
+the older half. So the cost of a frame does not depend on how many there are; a stricter order would gain little."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class Claim:
     Attributes:
         blocks: int64 `[n]`.
         frames: of each, int64 `[n]`.
-        moved: those frames that have to get their block first, int64 `[m]`.
-        written: blocks that have to be written from these frames before, int64 `[m]`; `NO_BLOCK` for none.
-        read: blocks that have to be read into them, int64 `[m]`; `NO_BLOCK` for zeros, the one written for no change.
+        moved: those of the frames that must be moved first, int64 `[m]`.
+        written: blocks to which `moved` frames are written before they get their own, int64 `[m]`; `NO_BLOCK` for none.
+        read: blocks that are read into `moved` frames, int64 `[m]`, as for `BlockFile.submit`.
     """
 
     blocks: Int64s
@@ -68,13 +68,13 @@ class Residency:
         """Give each block a frame, which it keeps until it is released.
 
         Args:
-            blocks: int64 `[n]`, which differ.
-            done: jobs that are done; frames of later ones are left alone.
+            blocks: distinct, int64 `[n]`.
+            done: number of the last job that is done; frames of later jobs are left alone.
             is_whole: blocks that will be overwritten from end to end, bool `[n]`, and so are not read; None for none.
             stays: whether the blocks are likely to be used again; frames of others are the first to go.
 
         Returns:
-            None if too many frames are in use.
+            The claim; None if too many frames are in use.
         """
         frames = self._frame_of[blocks].astype(np.int64)
         is_here = frames != _NO_FRAME
@@ -105,7 +105,7 @@ class Residency:
         return Claim(blocks, frames, taken[must_move], written[must_move], read[must_move])
 
     def claim_changed(self, first: int, last: int) -> Claim:
-        """Give those of the frames `first` up to `last` that are not as the file holds them to be written, in place."""
+        """Claim the changed blocks in the frames `first` up to `last`, to be written; they stay in their frames."""
         changed = first + np.flatnonzero(self._is_changed[first:last])
         blocks = self._block_of[changed]
         order = np.argsort(blocks)  # neighbours are written in one piece
@@ -128,19 +128,19 @@ class Residency:
         self._is_changed[claim.frames] = True
 
     def release(self, claim: Claim, *, come_back: bool = False) -> None:
-        """Let others have the frames, once they need some.
+        """Let the frames be given to other blocks.
 
         Args:
-            claim: which ones.
-            come_back: whether the blocks will next be overwritten from end to end: those that are as the file holds
-                them are of no use until then.
+            claim: the frames.
+            come_back: whether the blocks will next be overwritten from end to end: unchanged ones are of no use until
+                then, and are the first to go.
         """
         self._users[claim.frames] -= 1
         if come_back:
             self._last_use[claim.frames[~self._is_changed[claim.frames]]] = 0
 
     def promise(self, blocks: Int64s) -> None:
-        """Note once more that somebody will use these blocks, which differ."""
+        """Add a promise that each of these distinct blocks will be used."""
         self._promised[blocks] += 1
 
     def redeem(self, blocks: Int64s) -> None:
@@ -148,7 +148,7 @@ class Residency:
         self._promised[blocks] -= 1
 
     def _take(self, count: int, done: int) -> Int64s | None:
-        """So many frames, in use from now on; None if there are not as many."""
+        """So many frames, in use from now on; None if there are fewer."""
         fresh = min(count, self.frames - self._fresh)
         parts, missing = [np.arange(self._fresh, self._fresh + fresh, dtype=np.int64)], count - fresh
         self._users[parts[0]] += 1

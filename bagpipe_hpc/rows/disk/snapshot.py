@@ -1,4 +1,4 @@
-"""Blocks as they were when a checkpoint began, where they have changed before it was written."""
+"""Blocks as they were when a checkpoint began, for those that change before the checkpoint has read them."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ class Snapshot:
             self._left[-1:] = layout.rows_in(np.asarray([layout.blocks - 1]))
         else:
             self._left = np.zeros(layout.blocks, dtype=np.int16)
-            for first in range(0, len(positions), _AT_ONCE):  # counted in place: the memory is that of the blocks
+            for first in range(0, len(positions), _AT_ONCE):  # counted in place, in pieces: takes little memory
                 np.add.at(self._left, positions[first : first + _AT_ONCE] // layout.rows_per_block, 1)
         self._kept_at = np.full(layout.blocks, _NOT_KEPT, dtype=np.int32)
         self._kept = np.empty((spares, layout.rows_per_block), dtype=np.dtype((np.void, layout.record_bytes)))
@@ -44,7 +44,7 @@ class Snapshot:
             records: of all frames, `[frames, rows_per_block]`.
 
         Returns:
-            Whether there was room for all that had to be copied; else nothing may change yet.
+            Whether there was room for all that had to be copied; if not, nothing may change yet.
         """
         must_keep = self._must_keep(claim.blocks)
         blocks = claim.blocks[must_keep]
@@ -56,12 +56,12 @@ class Snapshot:
         return True
 
     def read(self, blocks: Int64s, offsets: Int64s, into: NDArray[np.void]) -> None:
-        """Lay rows as they were over those that have changed, and note that these rows have been read.
+        """Replace rows that have changed by what they were, and note that all these rows have been read.
 
         Args:
-            blocks: of each row.
-            offsets: of each row within its block.
-            into: the rows as they are, an item each.
+            blocks: of each row, int64 `[n]`.
+            offsets: of each row within its block, int64 `[n]`.
+            into: the rows as they are now, an item each, `[n]`; changed in place.
         """
         kept_at = self._kept_at[blocks]
         is_kept = kept_at != _NOT_KEPT

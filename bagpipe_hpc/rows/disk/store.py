@@ -1,8 +1,8 @@
 """The rows of a server in a file on its disk, with as many blocks in memory as it may take.
 
-Reads and writes of the disk are under way while nobody waits in a call: gathers, scatters and adds are iterators that
-yield instead. What trainers announce is read ahead of its use, and stays until then. While a checkpoint is written,
-blocks that change are kept as they were, as many as there are spares; with more, changes wait for the checkpoint.
+Gathers, scatters and adds are iterators that yield where they would have to wait for the disk. What trainers announce
+is read ahead of its use, and stays until then. While a checkpoint is written, blocks that change are kept as they were,
+as many as there are spares; once these are taken, changes wait for the checkpoint.
 
 Legend: `N` rows of one call, `W` float32 numbers of a record.
 """
@@ -38,25 +38,26 @@ _PAUSE_S = 50e-6
 _AHEAD_BLOCKS = 256
 """Blocks that are read ahead in one job: enough to keep a disk busy until the next look."""
 _AHEAD_JOBS = 2
-"""Jobs that may be under way when another one reads ahead; what trainers wait for comes soon after them."""
+"""Blocks are read ahead while at most so many jobs are under way, so that what trainers wait for has few before it."""
 _FLUSHED_BLOCKS = 1 << 14
 _CALL_SHARE = 4
 _PROMISED_SHARE = 2
-"""Parts of the memory that one piece of a call may use at a time, and that blocks which were read ahead may take."""
+"""A piece of a call may use one part in `_CALL_SHARE` of the memory, blocks that were read ahead one in
+`_PROMISED_SHARE`."""
 
 
 class DiskStore:
-    """`RowStore` in a file, where the methods are described.
+    """A `RowStore` with its rows in a file; methods without arguments here are described there.
 
-    One thread answers trainers; another one may read a `snapshot` meanwhile.
+    One thread answers trainers; another one may read a snapshot meanwhile.
 
     Args:
         rows: of the server.
         record_width: numbers W of a record.
-        memory_bytes: all that the rows may take of main memory.
+        memory_bytes: most main memory that the rows may take, with all that is kept about them.
         folder: where the file takes its space.
         open_file: how blocks are moved.
-        may_be_memory: whether the folder may lie in main memory, which a test says; the limit then says nothing.
+        may_be_memory: whether the folder may lie in main memory, as in tests; `memory_bytes` then limits nothing.
 
     Raises:
         CapacityError: the memory or the disk is too small.
@@ -93,9 +94,9 @@ class DiskStore:
         self._given = 0
         self._call_blocks = max(1, min(frames // _CALL_SHARE, spares(frames)))
         self.blocks_read = self.blocks_written = 0
-        """What the disk has done since `count_anew`."""
+        """Blocks that were read from the disk, and written to it, since `count_anew`."""
         self.blocks_ahead = 0
-        """Of `blocks_read`, those that were read before they were asked for."""
+        """Those of `blocks_read` that were read before they were asked for."""
 
     @property
     def width(self) -> int:
@@ -201,7 +202,7 @@ class DiskStore:
             self._snapshot = Snapshot(self.layout, spares(self.frames), positions)
 
     def end_snapshot(self) -> None:
-        """Keep nothing as it was any longer."""
+        """End the snapshot: blocks are no longer kept as they were."""
         with self._lock:
             self._snapshot = None
 
@@ -255,7 +256,7 @@ class DiskStore:
     def _pieces(self, places: Places) -> Iterator[slice]:
         """A call in pieces whose blocks fit beside those of others."""
         blocks = np.asarray(places) // self.layout.rows_per_block
-        turns = np.cumsum(blocks[1:] != blocks[:-1])  # so many blocks at most lie before a row of the call
+        turns = np.cumsum(blocks[1:] != blocks[:-1])  # of each row but the first: at most so many blocks come before
         starts = np.searchsorted(turns, np.arange(1, turns[-1:].sum() // self._call_blocks + 1) * self._call_blocks) + 1
         for first, last in pairwise([0, *starts.tolist(), len(places)] if len(places) else []):
             yield slice(first, last)
@@ -268,13 +269,13 @@ class DiskStore:
         Args:
             places: of the rows.
             change: changes a piece of them, in these frames and at these places in them.
-            overwrites: whether places differ and nothing is left of the rows as they were.
+            overwrites: whether places are distinct and rows are replaced as a whole.
         """
         overwrites = overwrites and self._snapshot is None
         for piece in self._pieces(places):
             is_changed = False
             while not is_changed:
-                while self._must_wait_for_checkpoint(places[piece]):  # without a claim: its reader needs frames, too
+                while self._must_wait_for_checkpoint(places[piece]):  # without a claim: its reader claims frames, too
                     yield
                 frames, offsets, claim = yield from self._claim(places[piece], overwrites=overwrites)
                 with self._lock:
@@ -316,7 +317,7 @@ class DiskStore:
             return claim
 
     def _start(self, claim: Claim) -> int:
-        """Start to move what a claim needs; how many blocks are read."""
+        """Start to move what a claim needs; returns how many blocks are read."""
         if not claim.moved.size:
             return 0
         self._given = self._file.submit(claim.moved, claim.written, claim.read)
@@ -335,7 +336,7 @@ def frame_records(memory: Any, layout: BlockLayout, frames: int) -> NDArray[np.v
 
 
 def wait_for(steps: Generator[None, None, Any] | Iterator[None]) -> Any:
-    """Go through an iterator to its end, with a pause wherever it would wait; what it returns."""
+    """Go through an iterator to its end, with a pause wherever it would wait; returns what it returns."""
     while True:
         try:
             next(steps)

@@ -61,7 +61,7 @@ class Adam(RowOptimizer):
         return gradients * gradients
 
     def _numbers(self, step: int) -> tuple[float, ...]:
-        """What a kernel takes."""
+        """The arguments of the kernel."""
         beta1, beta2 = self.settings.betas
         return beta1, 1 - beta1, beta2, 1 - beta2, self.settings.eps, *self._factors(step)
 

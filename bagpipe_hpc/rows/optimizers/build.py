@@ -14,7 +14,7 @@ def build_row_optimizer(config: OptimizerConfig, rates: RowsRateConfig | None = 
 
     Args:
         config: names it, and has its settings.
-        rates: its learning rate over the steps of the run; constant for whoever only asks for its state.
+        rates: its learning rate over the steps of the run; not needed where only its state is asked for.
 
     Raises:
         SettingError: it does not keep the contract, or does not go with the decay of rows.
@@ -36,7 +36,7 @@ def build_row_optimizer(config: OptimizerConfig, rates: RowsRateConfig | None = 
 
 
 def _check_state(config: OptimizerConfig, state: object) -> None:
-    """See that a state is a sequence of differently named columns."""
+    """Check that a state is a sequence of differently named columns."""
     if not isinstance(state, Sequence) or not all(isinstance(part, StateColumns) for part in state):
         raise _broken(config, f"its state = {state!r:.100}: must be a tuple of StateColumns")
     for part in state:

@@ -101,7 +101,7 @@ class RowOptimizer(ABC):
         """
 
     def rate(self, step: int) -> float:
-        """The learning rate of a step: `settings.lr`, as far as `[rows_rate]` lets it through in that step.
+        """The learning rate of a step: `settings.lr` times the factor that `[rows_rate]` has for it.
 
         Formulas and kernels take it from here. Where `[rows_rate]` is set, trainers refuse a class that does not follow
         it. A class without a setting `lr` asks `self.rates.factor(step)`.

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def root(values: Tensor) -> Tensor:
-    """The nearest float32 numbers to the roots, of any shape.
+    """The square roots, each rounded to the nearest float32, of any shape.
 
-    `Tensor.sqrt` may have MKL take them, whose roots are not always the nearest.
+    `Tensor.sqrt` may take them from MKL, which does not always give the nearest one.
     """
     return values.double().sqrt().float()
 

@@ -19,8 +19,8 @@ class FTRL(RowOptimizer):
     It keeps the paper's n, and its z multiplied by the learning rate: for a constant rate that is the paper's
     algorithm. Where the rate follows a schedule, each gradient counts by the rate of its step, as in Adagrad, and what
     was learnt before stays; l1 and l2 keep the weight that the full rate gives them. The paper begins with weights and
-    z of 0. Rows here begin with first weights, so z begins with what gives those without regularisation: at the first
-    update of a weight, while its n is 0. A weight without any gradient but 0 stays as it is.
+    z of 0. Rows here begin with first weights, so at a weight's first update, while its n is 0, z is set to what gives
+    that weight without regularisation. A weight whose gradients have all been 0 stays as it is.
     """
 
     @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class FTRL(RowOptimizer):
         weights.copy_(free.where(z.abs() > threshold, 0.0).where(squares != 0, weights))
 
     def _bounds(self) -> tuple[float, float, float]:
-        """Beta, what z must exceed for a weight that is not 0, and the least divisor; rounded to float32 once each."""
+        """Beta; the least `|z|` of a weight that is not 0; and the least divisor. Each is rounded to float32 once."""
         settings = self.settings
         return settings.beta, settings.lr * settings.l1, settings.beta + settings.lr * settings.l2
 

@@ -43,7 +43,7 @@ class AssignedTables(RangePartition):
 
     Settings: ClassVar[type[AssignmentSettings]] = AssignmentSettings
     expects_ms: ClassVar[bool] = False
-    """Whether `expected` says milliseconds; else numbers that compare with each other alone."""
+    """Whether `expected` gives milliseconds; if not, its numbers can only be compared with each other."""
 
     @classmethod
     def assign(cls, tables: Sequence[WholeTable], servers: int, settings: Any) -> Sequence[int]:
@@ -57,7 +57,7 @@ class AssignedTables(RangePartition):
             settings: the placement's own settings, an `AssignmentSettings`.
 
         Raises:
-            BagpipeError: these tables cannot be placed so.
+            BagpipeError: these tables cannot be placed in this way.
         """
         raise NotImplementedError
 
@@ -107,10 +107,11 @@ def server_limit(settings: AssignmentSettings) -> float:
 
 
 def require_room(tables: Sequence[WholeTable], holders: Sequence[int], servers: int, limit_bytes: float) -> None:
-    """See that each table has a server, and that no server holds too much.
+    """Check that each table has a server, and that no server holds too much.
 
     Raises:
-        SettingError: one does.
+        ConfigError: a table has no server, or one that does not exist.
+        SettingError: a server holds more than the limit.
     """
     if len(holders) != len(tables) or not all(0 <= holder < servers for holder in holders):
         raise ConfigError(f"tables.placement: {len(tables)} tables are given to servers {list(holders)} of {servers}")
@@ -140,8 +141,8 @@ def deal_greedily(
 ) -> list[int]:
     """Give tables away by falling cost, each to the server with the least cost so far among those with room (LPT).
 
-    Without a limit no server has more than the dearest of the best assignment by a third (Graham: Bounds on
-    multiprocessing timing anomalies, 1969).
+    Without a limit, the costliest server has at most 4/3 of the cost of the costliest one in the best assignment
+    (Graham: Bounds on multiprocessing timing anomalies, 1969).
 
     Args:
         tables: the tables.

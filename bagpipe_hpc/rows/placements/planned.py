@@ -1,4 +1,4 @@
-"""Placements whose assignment takes a while to find: `bagpipe place` searches it once, runs read it from a file.
+"""Placements whose assignment takes a while to find: `bagpipe place` searches for it once, runs read it from a file.
 
 So ranks need nothing but the file, agree on it, and start at once; and what a plan pins is known to the policy, too.
 """
@@ -39,11 +39,11 @@ class Found:
 
     Attributes:
         holders: the server of each table.
-        report: what is to be said of it, line by line.
+        report: lines for the user about it.
         pinned: rows that stay with the trainers, by the names of tables; hottest first.
-        expected_ms: of a batch, of each server, by the method's own model; empty where it has none.
+        expected_ms: milliseconds of each server for a batch, by the method's own model; empty where it has none.
         hosted: rows that stay with a trainer of each host, as `pinned`.
-        trainer_hosts: hosts of trainers that they are for; 0 where no row is held so.
+        trainer_hosts: number of hosts of trainers that `hosted` is for; 0 where no row is held once a host.
     """
 
     holders: Sequence[int]
@@ -70,7 +70,7 @@ class PlannedTables(AssignedTables):
             settings: the placement's own settings, `PlannedSettings`.
 
         Raises:
-            BagpipeError: there is none.
+            BagpipeError: there is no plan, or none was found.
         """
 
     @classmethod

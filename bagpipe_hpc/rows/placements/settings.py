@@ -37,7 +37,7 @@ class RandomSettings(AssignmentSettings):
     """Whole tables on servers at random."""
 
     placement_seed: int = 1
-    """Of the random numbers."""
+    """Seed of the random numbers."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -90,9 +90,9 @@ class RecShardSettings(PlannedSettings):
     """GB (10**9 bytes) of rows that may stay with the trainers: with each one, or with all of them together where rows
     have one home. Each server's tables get the same part of it."""
     fast_gb_s: float = 100.0
-    """GB a second that a server's rows are read with where they stay with the trainers; `slow_gb_s` or more."""
+    """GB a second at which rows that stay with the trainers are read; `slow_gb_s` or more."""
     slow_gb_s: float = 1.0
-    """GB a second that they are read with from the server."""
+    """GB a second at which a server's other rows are read."""
     steps: int = 100
     """Steps in which the share of a table's accesses that stays with the trainers is chosen: a divisor of 100."""
     weigh: str = "accesses"
@@ -126,7 +126,7 @@ class FlexShardSettings(PlannedSettings):
     trainers: int = 2
     """Trainers of the run that the plan is for."""
     trainer_hosts: int = 1
-    """Hosts that they are on, each with as many."""
+    """Number of hosts that these trainers are on, each with the same number of them."""
     within_gb_s: float = 10.0
     """GB (10**9 bytes) a second of a trainer's link to others of its host."""
     between_gb_s: float = 1.0
@@ -154,14 +154,15 @@ class FlexShardSettings(PlannedSettings):
 
 @dataclass(frozen=True)
 class LearnedSettings(PlannedSettings):
-    """Whole tables on servers as it is learned from groups of them that are measured (AutoShard, DreamShard)."""
+    """Whole tables on servers by a method that learns from measured groups of tables (AutoShard, DreamShard)."""
 
     rounds: int = 0
-    """Steps of AutoShard's learner, or rounds of DreamShard's; 0 for 40 or 10."""
+    """Steps of AutoShard's learner, or rounds of DreamShard's; 0 for its default, 40 or 10."""
     measured_gb: float = 2.0
-    """Memory in GB for the tables that are measured; where they are larger, each has so much fewer rows there."""
+    """Memory in GB for the tables that are measured; if they are larger, each is measured with fewer rows in
+    proportion."""
     placement_seed: int = 1
-    """Of what is drawn."""
+    """Seed of all random choices."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -3,8 +3,8 @@
 `bagpipe place` writes it, `tables.plan` and `policy.plan` name it. The file is a `.npz` of NumPy without pickled
 objects: `format` (1), `method`, `data` (digest of the shards of the statistics), `servers`, `names`, and int64 `[N]`:
 `rows`, `holders` and `pinned`, the number of each table's pinned rows; `pinned/J` has those of table J, hottest first.
-Where rows are held once a host there are `trainer_hosts`, the number of hosts of trainers, and `hosted` and `hosted/J`
-in the way of `pinned`.
+Where rows are held once a host there are `trainer_hosts`, the number of hosts of trainers, and `hosted` and `hosted/J`,
+like `pinned` and `pinned/J`.
 `expected_ns`, int64 `[S]`, is what each server takes for a batch by the method's own model; 0 where it has none.
 """
 
@@ -51,8 +51,8 @@ class TablePlan:
         data: SHA-256 of the shards of the statistics, 64 hexadecimal digits.
         servers: number of servers S.
         tables: by name.
-        expected_ms: of a batch, of each server, by the method's own model; empty where it has none.
-        trainer_hosts: hosts of trainers that it is made for; 0 where it holds no rows once a host.
+        expected_ms: milliseconds of each server for a batch, by the method's own model; empty where it has none.
+        trainer_hosts: number of hosts of trainers that it is made for; 0 where it holds no rows once a host.
     """
 
     source: Path
@@ -84,7 +84,7 @@ class TablePlan:
             names: of the tables.
 
         Yields:
-            int64 each, of one table after the other: numbers within the table.
+            The former and the latter, int64 each, of one table after the other: numbers within the table.
 
         Raises:
             DataError: the file is damaged, or is another one now.
@@ -118,14 +118,14 @@ def write_plan(
     Args:
         file: to write to.
         method: the placement that made it.
-        data: digest of the data that it was made by.
+        data: digest of the shards whose statistics it was made from.
         servers: number of servers.
         tables: all tables.
         holders: the server of each.
         pinned: rows that stay with the trainers, by the names of tables; hottest first.
-        expected_ms: of a batch, of each server, by the method's own model; empty where it has none.
+        expected_ms: milliseconds of each server for a batch, by the method's own model; empty where it has none.
         hosted: rows that stay with a trainer of each host, as `pinned`.
-        trainer_hosts: hosts of trainers, where there are such rows.
+        trainer_hosts: number of hosts of trainers, where there are such rows.
     """
     none = np.empty(0, dtype=np.int64)
     rows = [pinned.get(table.name, none) for table in tables]
@@ -150,7 +150,7 @@ def write_plan(
 
 
 def read_plan(path: Path) -> TablePlan:
-    """Read a plan, but for its pinned rows.
+    """Read a plan without the lists of rows that it keeps at trainers (`TablePlan.kept_rows`).
 
     Raises:
         DataError: the file is no plan, or is damaged.

@@ -1,7 +1,7 @@
 """FlexShard's tiers as a placement: rows of tier A stay with every trainer, those of B with a trainer of each host.
 
-All others are at one server. Without `once_a_host` thresholds are chosen without tier B, and what it would give is told
-beside them.
+All others are at one server. Without `once_a_host` thresholds are chosen without tier B, and the report adds what it
+would give.
 """
 
 from typing import Any
@@ -50,7 +50,7 @@ class FlexShard(PlannedTables):
 
 
 def _report(chosen: Tiers, three: Tiers, plain: Tiers, used: int, *, once_a_host: bool) -> list[str]:
-    """What is to be said of the tiers that are chosen, of all three if these are others, and of none."""
+    """What to report: the chosen tiers, all three tiers where tier B is left out, and no tiers (`plain`)."""
     all_once = f"a batch between trainers by the model; all rows once: {1e3 * plain.seconds:.4g} ms"
     if once_a_host:
         between = f"{chosen.first_c - chosen.first_b} once a host"

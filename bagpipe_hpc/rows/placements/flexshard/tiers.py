@@ -83,7 +83,7 @@ class Links:
 
         Args:
             row_bytes: r of each row, `[R]`.
-            keeps_place: whether copies come on top of the row at its place; else that one is among them.
+            keeps_place: whether the row stays at its place besides its copies; if not, that place is one of theirs.
         """
         held = np.array([1.0, 1 / self.of_host, 1 / self.devices])
         held -= 0.0 if keeps_place else held[2]
@@ -140,5 +140,5 @@ def choose_tiers(
 
 
 def _summed(of_rows: Floats) -> Floats:
-    """Sums over the first rows, none of them to all, `[3, R + 1]`."""
+    """Sums over the first 0, 1, ... R rows, `[3, R + 1]`."""
     return np.concatenate((np.zeros((3, 1)), np.cumsum(of_rows, axis=1)), axis=1)

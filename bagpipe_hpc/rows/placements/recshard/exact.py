@@ -47,7 +47,7 @@ def solve(problem: Problem, time_limit_s: float, gap: float = 1e-4) -> Solution:
 
     Args:
         problem: what is to be split.
-        time_limit_s: of the quick search, and of the exact one; 0 leaves the exact one out.
+        time_limit_s: limit of the quick search, and of the exact one; 0 leaves the exact one out.
         gap: the search ends when no split can be better by this share.
 
     Raises:
@@ -78,7 +78,7 @@ def solve(problem: Problem, time_limit_s: float, gap: float = 1e-4) -> Solution:
 
 @contextmanager
 def _muted() -> Iterator[None]:
-    """Let what native code writes to standard output go nowhere: HiGHS 1.12 tells of its search there, asked or not."""
+    """Discard what native code writes to standard output: HiGHS 1.12 logs its search there, asked to or not."""
     try:
         kept = os.dup(1)
     except OSError:  # it is closed
@@ -95,7 +95,7 @@ def _muted() -> Iterator[None]:
 
 
 def _search(problem: Problem, time_limit_s: float, gap: float, quick: Split | None) -> tuple[Split | None, str, float]:
-    """The split that HiGHS finds, if any, what is to be said of the search, and its bound in seconds."""
+    """The split that HiGHS finds, if any; how the search ended, in words; and its bound in seconds."""
     try:
         from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 - for this alone
         from scipy.sparse import csr_array  # noqa: PLC0415
@@ -137,10 +137,10 @@ class _Program:
     Attributes:
         choices: table, device and step of each variable x; the last variable is T, in units of `second`.
         second: seconds of all accesses from the fastest slow memory.
-        entries: values, and rows and columns of each, of the matrix of constraints.
-        upper: of each constraint.
+        entries: values of the matrix of constraints, and the row and column of each.
+        upper: upper bound of each constraint.
         most: of each x: 0 for a choice that alone takes too much. Where devices are alike, it is also 0 for the k-th
-            dearest table, from 0, on a device above k: such splits are others under new names of the devices.
+            dearest table, from 0, on a device above k: such splits are others with the devices renumbered.
     """
 
     def __init__(self, problem: Problem) -> None:

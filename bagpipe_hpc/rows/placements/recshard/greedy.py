@@ -99,7 +99,7 @@ def _deal(problem: Problem) -> tuple[int, ...] | None:
 
 
 def _neighbours(problem: Problem, split: Split) -> Iterator[tuple[int, ...]]:
-    """One table of the slowest device elsewhere, then each of them in the place of one from elsewhere."""
+    """The devices after each move of a table off the slowest device, then after each swap of one with another's."""
     times = problem.times(split)
     slowest = times.index(max(times))
     own = [table for table, device in enumerate(split.devices) if device == slowest]

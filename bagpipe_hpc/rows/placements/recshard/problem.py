@@ -74,7 +74,7 @@ class Problem:
 
     @property
     def steps(self) -> int:
-        """S."""
+        """Number of steps S."""
         return len(self.tables[0].curve) - 1
 
     def fast_bytes(self, table: int, step: int) -> int:
@@ -110,7 +110,7 @@ class Problem:
         )
 
     def faults(self, split: Split) -> list[str]:
-        """What a decision breaks: none if it can be carried out."""
+        """The limits that a decision breaks, in words; empty if it can be carried out."""
         found = []
         for device, limits in enumerate(self.devices):
             own = [(table, step) for table, step in enumerate(split.steps) if split.devices[table] == device]
