@@ -1,4 +1,4 @@
-"""`BlockFile` in C++ (`csrc/block_file.cpp`): many blocks are under way at once, as an SSD wants. Without torch."""
+"""`BlockFile` in C++ (`csrc/block_file.cpp`): many blocks are moved at once, which an SSD needs. Without torch."""
 
 import ctypes
 import mmap
@@ -11,7 +11,7 @@ from bagpipe_hpc.rows.disk.block_file import Int64s, OpenBlockFile, PlainBlockFi
 
 _LIBRARY = "block_file"
 _THREADS = 32
-"""Blocks under way: with fewer a disk is not busy, and most take no more."""
+"""Blocks under way at once: with fewer a disk is not busy, and most disks take no more."""
 
 
 def block_files(backend: str) -> OpenBlockFile:
@@ -27,7 +27,7 @@ def block_files(backend: str) -> OpenBlockFile:
 
 
 class NativeBlockFile:
-    """`BlockFile`, where the methods are described; neighbouring blocks travel in one call.
+    """A `BlockFile`, which describes the methods; neighbouring blocks are moved by one system call.
 
     Args:
         descriptor: of the file.
@@ -79,7 +79,7 @@ class NativeBlockFile:
     def close(self) -> None:
         """Stop moving, and give the file back."""
         file, self._file = self._file, None
-        if file:  # else it has been closed before
+        if file:  # otherwise it was closed before
             self._library.block_file_close(file)
             os.close(self._descriptor)
             del self._first

@@ -33,18 +33,18 @@ _SIGNATURES: Mapping[str, tuple[type, ...]] = {
 """Arguments after device and stream, as in csrc/cuda_row_operations.h."""
 
 _WIDEST_ROWWISE = 8192
-"""Numbers of a row that row-wise updates keep in shared memory."""
+"""Widest rows for row-wise updates, which keep a row's numbers in shared memory."""
 
 
 class CudaRowOperations:
-    """`RowOperations` on one GPU, where the methods are described.
+    """`RowOperations`, which describes the methods, on one GPU.
 
-    Slots, positions and what a `PoolLayout` numbers are not checked.
+    Slots, positions and the indices of a `PoolLayout` are not checked.
 
     Args:
         library: `_cuda.so`.
-        device: as for `CudaCalls`, as is the stream.
-        current_stream: see there.
+        device: as for `CudaCalls`.
+        current_stream: as for `CudaCalls`.
     """
 
     def __init__(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 MOST_TABLES = 4
-"""Of a record that one kernel takes, `kMostParts` of csrc/cuda_row_operations.h."""
+"""Most tables of a record that one kernel takes, `kMostParts` of csrc/cuda_row_operations.h."""
 
 
 class CudaCalls:
@@ -56,16 +56,16 @@ class CudaCalls:
         """The address of float32 numbers.
 
         Raises:
-            ValueError: they are of another type, elsewhere, or not contiguous; so below.
+            ValueError: they are of another type, elsewhere, or not contiguous.
         """
         return self._address(numbers, torch.float32)
 
     def integers(self, numbers: Tensor) -> int:
-        """The address of int32 numbers."""
+        """The address of int32 numbers; errors as for `floats`."""
         return self._address(numbers, torch.int32)
 
     def long_integers(self, numbers: Tensor) -> int:
-        """The address of int64 numbers."""
+        """The address of int64 numbers; errors as for `floats`."""
         return self._address(numbers, torch.int64)
 
     def _address(self, tensor: Tensor, dtype: torch.dtype) -> int:

@@ -60,8 +60,8 @@ class ColumnValues:
 
     Attributes:
         values: `[V]`, of the type of the kind; 0 where a field is missing. Of texts their characters.
-        present: a bit for each row, lowest first, 1 where the field is not missing, uint8; None where all are there,
-            and of lists, where a missing field holds no value.
+        present: a bit for each row, lowest first, 1 where the field is not missing, uint8; None where none is missing,
+            and for lists: a missing one has no values.
         missing: missing fields that `present` has.
         offsets: of lists: where the values of each begin and end, int32 `[n + 1]`.
         text_offsets: of texts: where the characters of each begin and end, int32 `[V + 1]`.
@@ -88,11 +88,11 @@ class DelimitedText:
     """Reads blocks of whole lines, from any thread.
 
     Args:
-        fields: of a line.
-        separator: between them.
+        fields: number of fields of a line.
+        separator: the character between them.
         quoted: whether a field may stand in double quotes.
         missing: texts that mean that a value is missing, besides an empty field.
-        columns: that are read.
+        columns: those to read.
     """
 
     def __init__(

@@ -2,9 +2,9 @@
 
 A CPU has done its work when a call returns; a GPU does it later, for each thread in the order in which it was given. So
 a thread marks a point in its own work, and another follows the mark; the host itself waits only for arrays that it
-reads. What is copied to or from a GPU passes pinned memory, from where the GPU fetches it by itself while the thread
-goes on; torch keeps such memory and gives it out again only after the copy, so that the next transfer takes another
-piece: staging with as many buffers as are under way.
+reads. What is copied to or from a GPU passes through pinned memory, which the GPU reads and writes by itself while the
+thread goes on. Torch keeps such memory and gives it out again only after the copy, so that the next transfer takes
+another piece: there are as many staging buffers as transfers under way.
 """
 
 import ctypes
@@ -33,7 +33,7 @@ class Device(Protocol):
     computes_at_once: bool
 
     def own_stream(self) -> AbstractContextManager[None]:
-        """Order the thread's work in the body for itself, beside that of other threads."""
+        """Give the thread's work in the body an order of its own, beside the work of other threads."""
 
     def mark(self) -> Mark:
         """The end of what the thread has given the device so far."""
@@ -50,13 +50,13 @@ class Device(Protocol):
         """Wait until the device has reached a mark."""
 
     def to_device(self, array: NDArray[Any]) -> Tensor:
-        """An array's numbers on the device; the array may be given up then, but not be changed."""
+        """An array's numbers on the device; the caller may drop the array then, but must not change it."""
 
     def to_host(self, values: Tensor) -> NDArray[Any]:
         """A tensor's numbers in main memory, once they are computed: it waits for them."""
 
     def start_to_host(self, values: Tensor, into: Tensor) -> Mark:
-        """Start copying a tensor's numbers to memory that came from `new_array`; the mark says when they are there."""
+        """Start copying a tensor's numbers to memory from `new_array`; they are there when the mark is reached."""
 
     def new_array(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Main memory, float32 and not initialised, from where the device takes numbers the fastest."""
@@ -70,11 +70,11 @@ class Cpu:
 
     @contextmanager
     def own_stream(self) -> Iterator[None]:
-        """Compute what the thread asks torch for on that thread alone, but for MKL's products.
+        """Compute what the thread asks torch for on that thread alone, except for MKL's products.
 
-        A large operation would give it a team of threads. That would sleep nearly always, but GNU's OpenMP would count
-        more threads than cores, and let the compute thread's team no longer spin until its next operation: it would
-        have to be woken up for each (libgomp's manual, GOMP_SPINCOUNT).
+        Otherwise a large operation would give the thread a team of its own. The team would sleep nearly always, but
+        GNU's OpenMP would count more threads than cores, and no longer let the compute thread's team spin until its
+        next operation: it would have to be woken up for each (libgomp's manual, GOMP_SPINCOUNT).
         """
         before = torch.get_num_threads()  # a thread that has not asked yet gets the process's number now, not later
         _set_own_threads(1)

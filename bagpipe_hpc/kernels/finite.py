@@ -52,7 +52,7 @@ class ReferenceFinite:
     """Plain torch, on any device: the definition."""
 
     def first_row(self, tables: Sequence[Tensor], slots: Tensor) -> Tensor:
-        """Ask each number of the rows, a table after the other."""
+        """Look at each number of the rows, one table after the other."""
         rows = [torch.isfinite(table.index_select(0, slots)).all(1) for table in tables]
         return _first_false(torch.stack(rows).all(0))
 

@@ -1,7 +1,7 @@
-"""Notes on a GPU of the first step that had a number which was not finite, and where: nobody waits until they are read.
+"""Notes, kept on a GPU, of the first step with a number that was not finite, and where: only reading them waits.
 
-A note is two numbers: the step, from 1, and what was not finite first in that step. Each of some kinds has a note, and
-each stream its own notes, since the work of two streams has no order.
+A note is two numbers: the step, from 1, and what was not finite first in that step. There is a note for each of some
+kinds, and each stream has its own notes, since the work of two streams has no order.
 
 Legend: `R` rows of a table, `K` its columns, `N` rows of one call.
 """
@@ -36,14 +36,14 @@ class FiniteNotes(Protocol):
             step: number of the step.
             tables: float32 `[R, K]` each, contiguous.
             slots: of the rows, int32 `[N]`, N at least 1.
-            numbers: what is noted of slot s is `numbers[s]`, int64 `[R]`; None for s itself.
+            numbers: what is noted for slot s is `numbers[s]`, int64 `[R]`; None: s itself.
         """
 
     def see_tensors(self, kind: int, step: int, tensors: Sequence[Tensor]) -> None:
         """Note the place of the first tensor, float32, of any shape, that is not finite, unless the kind has a note."""
 
     def read(self) -> list[tuple[int, int]]:
-        """Of each kind the step and what was not finite; 0 and 0 if all was. It waits for what was noted so far."""
+        """For each kind the step and what was not finite, or 0 and 0 if all was. Waits for the work so far."""
 
 
 def finite_notes(backend: str, device: torch.device, kinds: int) -> FiniteNotes:
@@ -87,14 +87,14 @@ class _NotesOfStreams:
         return int(torch.cuda.current_stream(self._device).cuda_stream)
 
     def mine(self) -> Tensor:
-        """Those of the calling thread's stream."""
+        """The notes of the calling thread's stream."""
         stream = self._current_stream()
         if (notes := self._of_streams.get(stream)) is None:
             notes = self._of_streams[stream] = self._first.to(self._device, copy=True)
         return notes
 
     def read(self) -> list[tuple[int, int]]:
-        """Of each kind the earliest of all streams."""
+        """For each kind the earliest note of all streams."""
         if self._device.type != "cpu":
             torch.cuda.synchronize(self._device)
         found = [(0, 0)] * self._kinds
@@ -141,9 +141,9 @@ class CudaNotes:
 
     Args:
         library: `_cuda.so`.
-        device: as for `CudaCalls`, as is the stream.
+        device: as for `CudaCalls`.
         kinds: number of kinds.
-        current_stream: see there.
+        current_stream: as for `CudaCalls`.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class CudaNotes:
             self._cuda.call("note_rows", *some, *rows, first + MOST_TABLES >= len(tables), step, note)
 
     def see_tensors(self, kind: int, step: int, tensors: Sequence[Tensor]) -> None:
-        """As in `FiniteNotes`; of what is no contiguous float32 torch says whether it is finite."""
+        """As in `FiniteNotes`; torch looks at tensors that are not contiguous float32."""
         plain = [_plain(tensor) for tensor in tensors]
         addresses = (c_void_p * len(plain))(*(self._cuda.floats(tensor) for tensor in plain))
         counts = (c_int64 * len(plain))(*(tensor.numel() for tensor in plain))

@@ -1,4 +1,4 @@
-"""`GridHops` in C++ (`csrc/grid_hops.cpp`): a call lays the first hop out, another passes rows on."""
+"""`GridHops` in C++ (`csrc/grid_hops.cpp`): one call lays the first hop out, another passes rows on."""
 
 import ctypes
 from typing import Any
@@ -14,7 +14,7 @@ from bagpipe_hpc.plan.grid_hops import Column, FirstHop, GridHops, Layout, Numpy
 _LIBRARY = "grid_hops"
 _NO_BYTES = ctypes.c_char * 0
 _WRONG_SIZES = -1
-"""What `pass_grid_rows` returns then."""
+"""What `pass_grid_rows` returns where arrays do not have as many rows as flow."""
 
 
 def grid_hops(backend: str) -> GridHops:
@@ -44,7 +44,7 @@ class _Column(ctypes.Structure):
 
 
 class NativeGridHops:
-    """`GridHops`, where the methods are described.
+    """Native `GridHops`, which describes the methods.
 
     Raises:
         ConfigError: the library was not built or does not load.
@@ -77,7 +77,7 @@ class NativeGridHops:
         into: NDArray[Any],
         column: Column,
     ) -> None:
-        """All by one call, which calls MPI; without the interpreter, so that other threads go on."""
+        """All by one call, which itself calls MPI, without the GIL, so that other threads go on."""
         if column.by_address is None:
             self._plain.pass_on(flow, place, taken, passed, into, column)
             return
@@ -101,12 +101,12 @@ class NativeGridHops:
 
 
 def _int32(counts: Counts) -> NDArray[np.int32]:
-    """As plans have them already."""
+    """Counts as native code takes them; those of plans are so already."""
     return np.ascontiguousarray(counts, dtype=np.int32)
 
 
 def _memory(array: NDArray[Any]) -> Any:
-    """What ctypes takes for an address: in a third of the time of `array.ctypes`, where memory may be written."""
+    """What ctypes takes for an array's address: for memory that may be written, in a third of `array.ctypes`' time."""
     if not array.flags.writeable:
         return array.ctypes.data
     return _NO_BYTES.from_buffer(array)  # type: ignore[arg-type] # an array is a buffer

@@ -41,10 +41,10 @@ def interaction_kernel(backend: str) -> InteractionKernel:
 
 
 class ReferenceInteraction:
-    """Plain torch, a column or a vector after the other: the definition of the sums' order."""
+    """Plain torch, one column or vector after the other: the definition of the sums' order."""
 
     def forward(self, bottom: Tensor, embeddings: Tensor) -> Tensor:
-        """Add the products of a column after the other, in the order of D."""
+        """Add the products of one column after the other."""
         columns = torch.cat((bottom.unsqueeze(1), embeddings), dim=1).permute(2, 0, 1)
         products = torch.zeros(columns.shape[1], columns.shape[2], columns.shape[2])
         for column in columns:

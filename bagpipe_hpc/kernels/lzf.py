@@ -20,7 +20,7 @@ def shuffle(chunk: NDArray[Any]) -> NDArray[np.uint8]:
 def compress(chunk: NDArray[Any]) -> NDArray[np.uint8] | None:
     """The chunk's bytes as LZF, or None if that takes as many bytes or more.
 
-    The same bytes always give the same result, and are found about as well as h5py's filter does.
+    The same bytes always give the same result, which is about as small as that of h5py's filter.
 
     Args:
         chunk: any array of less than 2 ** 32 bytes, contiguous.
@@ -43,7 +43,7 @@ def unshuffle(shuffled: NDArray[np.uint8], dtype: np.dtype[Any]) -> NDArray[Any]
 
 
 def decompress(packed: NDArray[np.uint8], size: int) -> NDArray[np.uint8] | None:
-    """The bytes that LZF stands for, uint8 `[size]`, or None where it is not that of so many bytes.
+    """The bytes that LZF data stand for, uint8 `[size]`, or None where they are not LZF of so many bytes.
 
     Args:
         packed: any bytes, contiguous.

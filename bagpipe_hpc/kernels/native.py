@@ -40,9 +40,10 @@ _SIGNATURES: Mapping[str, tuple[type, ...]] = {
 
 
 class NativeRowOperations:
-    """`RowOperations` on the CPU, where the methods are described.
+    """`RowOperations`, which describes the methods, on the CPU.
 
-    Slots and positions outside their tables are refused before anything is written. That slots differ is not checked.
+    Slots and positions outside their tables are refused before anything is written. Whether slots repeat is not
+    checked.
 
     Args:
         threads: most threads of one call; small calls take fewer.
@@ -198,7 +199,7 @@ class NativeRowOperations:
         self._check_indices("slots", slots, min(part.shape[0] for part in columns))
 
     def _check_layout(self, layout: PoolLayout, positions: Tensor) -> None:
-        """See that a layout is one of these look-ups.
+        """Check that a layout fits these look-ups.
 
         Raises:
             IndexError: it leads outside them, or outside the outputs.
@@ -212,7 +213,7 @@ class NativeRowOperations:
         self._check_indices("outputs", layout.outputs, layout.outputs_count)
 
     def _check_indices(self, name: str, indices: Tensor, count: int) -> None:
-        """See that every index is below `count`: a few microseconds, against memory that would be overwritten silently.
+        """Check that every index is below `count`: it takes microseconds, and others would overwrite memory silently.
 
         Raises:
             IndexError: one is not.
@@ -239,8 +240,8 @@ def _library() -> CDLL:
 def _new(rows: int, width: int) -> Tensor:
     """Memory for a result, float32 `[rows, width]`, at the start of a cache line.
 
-    From NumPy, which asks for huge pages. And in a plain block: torch's are aligned ones, which glibc 2.36 may not find
-    again for the next request of their size, so that each step would fault in new pages.
+    It comes from NumPy, which asks for huge pages, and from a plain block: torch asks for aligned ones, which glibc
+    2.36 may not find again for the next request of the same size, so that each step would fault in new pages.
     """
     floats = np.empty(rows * width + _LINE_FLOATS, dtype=np.float32)
     first = -floats.ctypes.data // floats.itemsize % _LINE_FLOATS
@@ -248,6 +249,6 @@ def _new(rows: int, width: int) -> Tensor:
 
 
 def _width(name: str, table: Tensor) -> int:
-    """Columns of a table, which must be one, of a column or more: kernels divide by the bytes of a row."""
+    """Columns of a table, after a check that it has one at least: kernels divide by the bytes of a row."""
     check_plain(table, (table.shape[0], max(1, table.shape[-1])), name=name)
     return table.shape[1]

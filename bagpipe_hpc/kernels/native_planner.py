@@ -60,8 +60,8 @@ class PlanSizes(NamedTuple):
 
     Attributes:
         shared: lengths of the arrays of its `SharedPlan`, int64 `[arrays]`.
-        trainers: of each trainer's `TrainerPlan`, int64 `[T, arrays]`; behind those that are not optional come those of
-            `EXCHANGED`, where rows have homes and the plan does not close.
+        trainers: lengths of the arrays of each trainer's `TrainerPlan`, int64 `[T, arrays]`: those that are not
+            optional, then those of `EXCHANGED`, where rows have homes and this is no closing plan.
         unique_rows: of the batch.
         fetched_rows: how many of them are fetched.
     """
@@ -76,8 +76,8 @@ class Decision(NamedTuple):
     """What is decided on a batch.
 
     Attributes:
-        number: that tells the batch from others, uint32.
-        free_group: the newest group whose slots were taken back: that the batch's fetches wait for.
+        number: names the batch in calls of the planner, uint32.
+        free_group: the newest group whose slots were taken back; the batch's fetches wait for that group.
     """
 
     number: int
@@ -115,11 +115,11 @@ def _library() -> ctypes.CDLL:
 
 
 class PlannerCore:
-    """Handle of a native planner. Calls release the GIL; one thread at a time may make them, but for three.
+    """Handle of a native planner. Calls release the GIL; one thread at a time may make them, but for these cases.
 
-    While a batch is decided, another thread may `load` the batch that comes first behind its window. And as many
-    others as `writing_threads` may write the plans of batches before it: for each, `measure_plan` and then
-    `write_plan`. The plans are the same.
+    While a batch is decided, another thread may `load` the first batch after its window. And as many others as
+    `writing_threads` may write the plans of batches before it: for each, `measure_plan` and then `write_plan`. The
+    plans do not depend on it.
 
     Every method may raise `MemoryError`. After an error of `load` or `decide` plans of batches that were decided before
     may still be written; apart from that the planner is of no use after any error.
@@ -137,7 +137,7 @@ class PlannerCore:
         loading_threads: how many of them do nothing but load batches, fewer than all; 0: all do everything.
         writing_threads: how many of them do nothing but write plans, each its own, where rows have homes; 0: those that
             decide write.
-        verify: know the version of each row.
+        verify: keep the version of each row.
         grid_columns: each row has one home (`planning.lookahead.home_rules`), and rows travel over a grid of trainers
             with so many columns, a divisor of T; 0 if rows are replicated.
 
@@ -296,10 +296,10 @@ class PlannerCore:
         return state_bytes, window_bytes, shared_peak, private_peak
 
     def times(self, *, loading: bool = False) -> TeamTimes:
-        """Processor time of its threads; what the calling thread does between two pieces of work is not in it.
+        """Processor time of its threads, without what the calling thread does between two pieces of work.
 
         Args:
-            loading: of those that only load; else of those that decide, and write where nobody else does.
+            loading: of the threads that only load; if not, of those that decide, and that write where no others do.
         """
         times = np.empty(4, dtype=np.int64)
         _library().bagpipe_planner_times(self._planner, loading, times.ctypes.data)
@@ -307,7 +307,7 @@ class PlannerCore:
         return TeamTimes(rounds, *(time * 1e-9 for time in nanoseconds))
 
     def _lengths(self, *, is_closing: bool) -> tuple[NDArray[np.int64], tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """Room for the lengths of a plan's arrays; of that, those of the shared part and of the trainers' parts."""
+        """Room for the lengths of a plan's arrays; and views of it: of the shared part, and of the trainers' parts."""
         shared = len(SharedPlan.ARRAYS)
         each = len(TrainerPlan.ARRAYS) + (0 if is_closing else self._exchanged)
         lengths = np.empty(shared + self._trainers * each, dtype=np.int64)

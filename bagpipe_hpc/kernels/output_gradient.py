@@ -19,12 +19,12 @@ from bagpipe_hpc.kernels.backend import use_native
 from bagpipe_hpc.kernels.plain_tensor import check_plain
 
 FEW_INPUTS = 32
-"""The most that `multiply` takes: with so many it takes 0.4 times as long of 2,048 samples, and 0.9 of 256, as
-`prepare` and a library's product."""
+"""Most inputs that `multiply` takes: with so many, it takes 0.4 times as long as `prepare` and a library's product for
+2,048 samples, and 0.9 times as long for 256."""
 _BLOCK = 64
 """Samples that are summed up first."""
 _MOST_PARTS = 16
-"""Of all samples, each of whole blocks: threads share them out."""
+"""Most parts that the samples are cut into, each of whole blocks; threads share the parts out."""
 
 
 class OutputGradientKernel(Protocol):

@@ -7,7 +7,7 @@ from torch import Tensor
 def check_plain(
     tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype = torch.float32, name: str = "tensor"
 ) -> None:
-    """See that a tensor is what native code takes it for: contiguous, of this shape and type, on the CPU.
+    """Check that a tensor is what native code takes it for: contiguous, of this shape and type, on the CPU.
 
     Raises:
         ValueError: it is not.

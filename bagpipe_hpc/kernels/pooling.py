@@ -30,7 +30,7 @@ class PoolLayout(NamedTuple):
         return len(self.starts) - 1
 
     def tensors(self) -> list[Tensor]:
-        """All of them."""
+        """All tensors of the layout."""
         return [self.starts, self.outputs, *([] if self.scales is None else [self.scales])]
 
 

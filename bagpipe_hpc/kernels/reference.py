@@ -16,7 +16,7 @@ from bagpipe_hpc.kernels.sum_order import SumOrder
 
 
 class ReferenceRowOperations:
-    """`RowOperations` on any device, where the methods are described; int64 only where torch wants it."""
+    """`RowOperations`, which describes the methods, on any device; int64 only where torch wants it."""
 
     def gather(self, table: Tensor, slots: Tensor) -> Tensor:
         """`index_select`, which copies."""

@@ -1,7 +1,7 @@
 """Pauses of a thread that waits for MPI requests, until one of them is complete or another thread rings.
 
-Native code looks at the requests between pauses, without the interpreter and its lock. The plain twin only pauses: who
-uses it looks by itself.
+Native code looks at the requests between pauses, without the interpreter and its lock. The plain twin only pauses, and
+its caller looks at the requests.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ from bagpipe_hpc.kernels.backend import use_native
 log = logging.getLogger(__name__)
 
 _MOVING_S = 1.5e-6
-"""A look at a group that takes as long has moved something on: where nothing comes it takes 0.2 us."""
+"""A look at a group that takes so long has moved something on: where there is nothing to move, it takes 0.2 us."""
 
 
 class Pauses(NamedTuple):
@@ -46,10 +46,10 @@ class RequestWatch(Protocol):
     looks: bool
 
     def ring(self) -> None:
-        """Let the wait end, or the next one at once; from any thread."""
+        """End the wait that is under way, or else the next one as it begins; from any thread."""
 
     def hear(self) -> bool:
-        """Forget that somebody has rung; whether somebody had."""
+        """Forget that somebody has rung; returns whether somebody had."""
 
     def wait(self, groups: Sequence[Sequence[int]], pauses: Pauses) -> bool:
         """Pause and look in turn, until all requests of a group are complete or the time is over.
@@ -59,7 +59,7 @@ class RequestWatch(Protocol):
             pauses: between looks.
 
         Returns:
-            Whether somebody has rung since the last look; that is heard now.
+            Whether somebody has rung; that is forgotten now, as by `hear`.
         """
 
 
@@ -104,14 +104,14 @@ class PausingWatch:
         self._silence.acquire()
 
     def ring(self) -> None:
-        """See `RequestWatch`."""
+        """End the pause that is under way, or else the next one."""
         try:
             self._silence.release()
         except RuntimeError:  # rung already, and not yet heard
             return
 
     def hear(self) -> bool:
-        """See `RequestWatch`."""
+        """Forget a ring; returns whether there was one."""
         return self._silence.acquire(blocking=False)
 
     def wait(self, groups: Sequence[Sequence[int]], pauses: Pauses) -> bool:  # noqa: ARG002
@@ -124,7 +124,8 @@ class NativeWatch:
 
     Args:
         mpi: how it looks at requests.
-        looks_a_pause: each lets MPI move long messages on by a part of them; those that did are followed by more.
+        looks_a_pause: looks between two pauses. Each lets MPI move a part of a long message; looks that moved something
+            are not counted, so that more follow.
 
     Raises:
         ConfigError: the library was not built or does not load.
@@ -146,15 +147,15 @@ class NativeWatch:
         self._status = ctypes.create_string_buffer(mpi.status_bytes)
 
     def ring(self) -> None:
-        """See `RequestWatch`."""
+        """Note the ring in native code, which wakes the thread that waits."""
         self._ring(ctypes.byref(self._bell))
 
     def hear(self) -> bool:
-        """See `RequestWatch`."""
+        """Forget a ring; returns whether there was one."""
         return bool(self._hear(ctypes.byref(self._bell)))
 
     def wait(self, groups: Sequence[Sequence[int]], pauses: Pauses) -> bool:
-        """See `RequestWatch`."""
+        """All pauses and looks in one call of native code."""
         handles = list(chain.from_iterable(groups))
         ends = list(accumulate(len(group) for group in groups))
         return bool(

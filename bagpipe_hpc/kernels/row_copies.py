@@ -1,6 +1,6 @@
 """`RowCopies` in C++ (`csrc/row_operations.cpp`): rows are prefetched, and long results written past the cache.
 
-Without torch, which servers do without.
+It takes no torch: servers do without that.
 """
 
 from ctypes import c_int32, c_int64, c_void_p
@@ -18,7 +18,7 @@ _COPY_ARGUMENTS = (c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_i
 _ADD_ARGUMENTS = (c_void_p, c_int64, c_void_p, c_int64, c_void_p)
 _MOST_ROWS = int(np.iinfo(np.int32).max)
 _THREADS = 1
-"""Movers and servers work beside others."""
+"""One only, since movers and servers work beside other threads."""
 
 
 def row_copies(backend: str) -> RowCopies:
@@ -34,7 +34,7 @@ def row_copies(backend: str) -> RowCopies:
 
 
 class NativeRowCopies:
-    """`RowCopies`, where the methods are described; larger arrays than native code can address are left to NumPy.
+    """Native `RowCopies`, which describes the methods; arrays too large for native code's int32 are left to NumPy.
 
     Raises:
         ConfigError: the library was not built or does not load.

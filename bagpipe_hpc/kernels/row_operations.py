@@ -39,7 +39,7 @@ class RowOperations(Protocol):
         """Overwrite rows of several tables, the inverse of `gather_records`: `records [N, W]`."""
 
     def order_look_ups(self, positions: Tensor, count: int) -> SumOrder | None:
-        """What `sum_by_position` needs besides the gradients and can be had before them; None where that is nothing."""
+        """What `sum_by_position` needs besides gradients, and can be computed before them; None if it needs nothing."""
 
     def sum_by_position(
         self, gradients: Tensor, positions: Tensor, count: int, order: SumOrder | None = None
@@ -53,7 +53,7 @@ class RowOperations(Protocol):
             order: what `order_look_ups` gave for these positions, if it was asked.
 
         Returns:
-            `[count, D]`; each sum runs from left to right, starting with 0, which is left where no look-up points.
+            `[count, D]`; each sum runs from left to right, starting with 0, and stays 0 for a row without look-ups.
         """
 
     def pool(self, table: Tensor, slots: Tensor, positions: Tensor, layout: PoolLayout) -> Tensor:
@@ -86,7 +86,7 @@ class RowOperations(Protocol):
         """
 
     def update_kernel(self, name: str, width: int) -> UpdateKernel | None:
-        """Native code of `UPDATE_KERNELS[name]` for rows of D = `width`; None where the formula is to be taken."""
+        """Native code of `UPDATE_KERNELS[name]` for rows of D = `width`; None where the formula has to be used."""
 
 
 def row_operations(backend: str, device: torch.device, threads: int = 1) -> RowOperations:

@@ -53,7 +53,7 @@ def load(name: str) -> ctypes.CDLL:
 
 
 def _require_up_to_date(path: Path, name: str) -> None:
-    """See that a checkout's library is not older than what it is built from: its functions may take other arguments.
+    """Check that a checkout's library is not older than what it is built from: its functions may take other arguments.
 
     Raises:
         ConfigError: it is.

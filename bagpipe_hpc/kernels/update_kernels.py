@@ -13,15 +13,15 @@ class UpdateShape(NamedTuple):
     """What a kernel takes besides rows and gradients.
 
     Attributes:
-        per_weight: for each table of the optimizer's state whether it has a number for each weight, else one a row.
-        numbers: how many.
+        per_weight: for each table of the optimizer's state whether it has a number for each weight; if not, one a row.
+        numbers: how many numbers it takes, such as the learning rate (`KernelCall.numbers`).
     """
 
     per_weight: tuple[bool, ...]
     numbers: int
 
     def state_shapes(self, rows: int, width: int) -> list[tuple[int, int]]:
-        """Of the state that belongs to weights `[rows, width]`."""
+        """Shapes of the tables of state that belong to weights `[rows, width]`."""
         return [(rows, width if per_weight else 1) for per_weight in self.per_weight]
 
 

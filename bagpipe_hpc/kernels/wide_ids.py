@@ -15,7 +15,7 @@ from bagpipe_hpc.kernels.number_counts import NumberColumn, NumberCounter
 
 _FIRST_BITS = 10
 _LEAST_SPAN, _MOST_SPREAD = 1 << 16, 8
-"""A table of near values may have so many places, or so many for each value."""
+"""A table of near values may have up to so many places in all, or up to so many for each value."""
 _SLOT = np.dtype([("value", np.int64), ("number", np.int64)])
 
 Ids = NDArray[np.int32] | NDArray[np.int64]
@@ -56,8 +56,8 @@ class IntegerCounter(NumberCounter):
 class IntegerIds:
     """Ids 1 .. V for the integers given, 0 for all others and for missing ones.
 
-    Values that lie close to each other are looked up in a table of all between them, others in a hash table; memory is
-    at most 64 bytes for each value.
+    Values that lie close to each other are looked up in a table of all integers between them, others in a hash table;
+    memory is at most 64 bytes for each value.
 
     Args:
         values: distinct values `[V]` in the order of their ids.
