@@ -18,10 +18,10 @@ from bagpipe_hpc.terminal import counted
 
 _STEPS = 3
 _NUMBERS = 40_000
-"""Weights that are tried: more than torch gives one thread, so that the borders between threads are among them."""
+"""Weights that are tried: more than torch gives one thread, so that borders between threads are tried, too."""
 _FEWEST_ROWS = 9
 _WIDEST = 4096
-"""Of the rows that are tried. A width that is a mistake is refused later, by the memory that it would take."""
+"""Largest width that is tried. A width that is too large by mistake is refused later, for the memory that it takes."""
 
 
 def check_formula(
@@ -31,15 +31,15 @@ def check_formula(
     operations: RowOperations,
     rates: RowsRateConfig | None = None,
 ) -> None:
-    """See that a formula works in place, follows the rate, and gives a row the same bits among other rows and alone.
+    """Check that a formula works in place, follows the rate, and gives a row the same bits among other rows and alone.
 
-    Where a class of one's own has a native kernel, that must give these bits, too.
+    Where a user's own class names a native kernel, that must give these bits, too.
 
     Args:
         config: names the row optimizer.
         embedding_dim: width D of the rows.
         device: where trainers compute.
-        operations: with rows there; they know native kernels.
+        operations: row operations on that device, which know the native kernels.
         rates: the learning rate over the steps of the run; constant unless given.
 
     Raises:
@@ -83,7 +83,14 @@ def check_formula(
 
 
 def _require_rate_followed(optimizer: RowOptimizer, slow: RowOptimizer, full: Tensor, found: Tensor) -> None:
-    """See that weights, or a kernel's numbers, come out otherwise where the rate is lower."""
+    """Check that weights and a kernel's numbers change with the learning rate.
+
+    Args:
+        optimizer: with the full rate in each step.
+        slow: the same optimizer with lower rates.
+        full: weights after some steps of `optimizer`, `[N, D]`.
+        found: weights and state after as many steps of `slow`, `[N, D + state]`.
+    """
     kernels = optimizer.kernel(1), slow.kernel(1)
     if torch.equal(full, found[:, : full.shape[1]]):
         raise _FormulaError(_IGNORES_RATE)
@@ -94,11 +101,11 @@ def _require_rate_followed(optimizer: RowOptimizer, slow: RowOptimizer, full: Te
 def _require_kernel_agrees(
     optimizer: RowOptimizer, operations: RowOperations, weights: Tensor, gradients: Tensor, expected: Tensor
 ) -> None:
-    """See that a kernel is known, fits what is kept for a row, and gives the bits of the formula, step by step.
+    """Check that a kernel is known, fits what is kept for a row, and gives the bits of the formula, step by step.
 
     Args:
         optimizer: whose formula and kernel they are.
-        operations: know kernels; those of the reference backend have none, which leaves the form of the call.
+        operations: have the kernels; the reference backend's have none, and then only the form of the call is checked.
         weights: `[N, D]`.
         gradients: `[steps, N, D]`.
         expected: what the formula makes of them.

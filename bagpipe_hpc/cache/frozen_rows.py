@@ -23,7 +23,7 @@ class FrozenRows:
 
     @classmethod
     def of(cls, names: Collection[str], tables: Tables, device: torch.device) -> "FrozenRows | None":
-        """Those of the frozen tables with these names among the tables of one width; None where none of them is."""
+        """For the frozen tables with these names, among the tables of one width; None where no table is frozen."""
         if not {*names} & {*tables.names}:
             return None
         is_open = torch.tensor([name not in names for name in tables.names], device=device)

@@ -23,16 +23,16 @@ from bagpipe_hpc.rows.record import RowRecord
 
 _MOST_SLOTS = int(np.iinfo(np.int32).max)
 NO_ROW = -1
-"""Of slots to which no row was fetched: those of copies of rows that live at another trainer."""
+"""The row number of slots to which no row was fetched: those of copies of rows that live at another trainer."""
 ROW_NUMBER_BYTES = 8
-"""Of the note which row a slot holds, on the rows' device."""
+"""Bytes of the note that says which row a slot holds, on the rows' device."""
 
 
 def require_slots(slots: int) -> None:
-    """See that a cache may have so many slots.
+    """Check that a cache may have so many slots.
 
     Raises:
-        CapacityError: plans cannot number as many.
+        CapacityError: plans cannot number so many.
     """
     if slots > _MOST_SLOTS:
         raise CapacityError(
@@ -45,8 +45,8 @@ class RowCache:
     """Slots with weights, optimizer state and, where rows are verified, the step that last updated them.
 
     It holds no map from rows to slots: the oracle's plans speak of slots. Which row a slot holds is noted for messages
-    alone. The compute thread and the mover may use it
-    at the same time, because the plan keeps the slots that they touch apart.
+    alone. The compute thread and the mover may use it at the same time, because the plan keeps the slots that they
+    touch apart.
 
     Args:
         slots: number of slots.

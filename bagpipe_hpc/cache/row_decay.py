@@ -13,13 +13,13 @@ from bagpipe_hpc.kernels.row_operations import RowOperations
 
 @dataclass(frozen=True)
 class RowDecay:
-    """Draws weights towards 0 each time that their row is updated; a row that a batch does not use stays.
+    """Pulls weights towards 0 each time that their row is updated; a row that a batch does not use stays as it is.
 
-    It comes once a step to each distinct row, behind the sum of its gradients over all trainers, and behind clipping.
+    It is applied once a step to each distinct row, after its gradients were summed over all trainers and clipped.
 
     Attributes:
         strength: `optimizer.rows_weight_decay`.
-        is_decoupled: the weights decay by themselves (AdamW: Loshchilov, Hutter 2019); else by way of the gradient.
+        is_decoupled: the weights themselves decay (AdamW: Loshchilov, Hutter 2019); if not, the gradient gets a term.
     """
 
     strength: float
@@ -35,7 +35,7 @@ class RowDecay:
     def apply(
         self, operations: RowOperations, weights: Tensor, slots: Tensor, gradients: Tensor, rate: float
     ) -> Tensor:
-        """Let rows decay, in front of their update. Every operation rounds once.
+        """Let rows decay, just before their update. Every operation rounds once.
 
         Args:
             operations: row operations on the tables' device.
@@ -45,7 +45,7 @@ class RowDecay:
             rate: learning rate of the step.
 
         Returns:
-            The gradients to update by, float32 `[N, D]`, contiguous: with `strength` times the weights, or as given.
+            The gradients to update by, float32 `[N, D]`, contiguous: plus `strength` times the weights, or as given.
         """
         rows = operations.gather(weights, slots)
         if not self.is_decoupled:

@@ -1,4 +1,4 @@
-"""Memory of a cache's tables: in huge pages where the system has them, since rows are read in no order.
+"""Memory of a cache's tables: in huge pages where the system has them, since rows are read in random order.
 
 Rows of a table may be *reserved*: they have addresses, and the system gives them memory, page by page, when one of them
 is written. So a table can have rows for whatever may come, and take what it needs.
@@ -14,7 +14,7 @@ from torch import Tensor
 
 _FLAGS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _RESERVING = _FLAGS | getattr(mmap, "MAP_NORESERVE", 0x4000)
-"""Python knows the name from 3.13 on; the number is that of Linux on x86 and Arm (`asm-generic/mman-common.h`)."""
+"""Python has `MAP_NORESERVE` from 3.13 on; the number is Linux's on x86 and Arm (`asm-generic/mman-common.h`)."""
 
 
 def new_table(

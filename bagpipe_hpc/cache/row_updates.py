@@ -28,10 +28,10 @@ def update_rows(
         optimizer: whose formula it is.
         weights: of all rows, float32 `[R, D]`.
         state: a table for each of the optimizer's `state`, float32 `[R, D]` or `[R, 1]`.
-        slots: int32 `[N]`; none is no work.
+        slots: of the rows, int32 `[N]`; nothing is done for none.
         gradients: of the global-batch mean loss, float32 `[N, D]`.
         step: number of the training step that they come from, from 1.
-        clip_norm: longest gradient of a row, see `clip_rows`; 0 for any.
+        clip_norm: largest norm of a row's gradient, see `clip_rows`; 0 for any.
         decay: of the rows' weights; None for none.
     """
     if not slots.numel():

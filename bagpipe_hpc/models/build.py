@@ -25,7 +25,7 @@ def build_model(config: ModelConfig, facts: ModelFacts, kernels: ModelKernels | 
     Args:
         config: its name, its own settings, and the precision of one that takes no kernels.
         facts: sizes of its inputs, and the seed of its first weights.
-        kernels: what computes its layers, if it takes them from others; else it does as it was made.
+        kernels: compute its layers, if it `TakesKernels`; None: it computes them itself.
 
     Raises:
         ConfigError: there is no such model, or it cannot be made.
@@ -75,16 +75,16 @@ def takes_kernels(config: ModelConfig) -> bool:
 
 
 def layers_tell(config: ModelConfig) -> bool:
-    """Whether the layers of the model that a configuration names say on CPUs before they read their weights."""
+    """Whether, on CPUs, the layers of a configuration's model announce that they are about to read their weights."""
     return config.precision == "float32" and takes_kernels(config)
 
 
 def updates_by_layers(config: Config) -> bool:
     """Whether dense weights may be updated layer by layer, when the layers say that they are about to read them.
 
-    So it is if nothing else reads them in a forward pass, as in the models of this package, and if an update needs no
-    gradient but that of its own weight: torch's own optimizers need no other, clipping by the norm of all does, and
-    what a user's optimizer looks at nobody knows.
+    They may if nothing else reads them in a forward pass, as in the models of this package, and if the update of a
+    weight needs no other weight's gradient. Torch's own optimizers need none; clipping by the norm of all needs all; a
+    user's optimizer may need any.
     """
     optimizer = config.optimizer
     is_known = config.model.name in MODELS.entries and optimizer.dense in known_optimizers()
@@ -92,10 +92,10 @@ def updates_by_layers(config: Config) -> bool:
 
 
 def blaming_model(name: str, what: str) -> AbstractContextManager[None]:
-    """Say of what the code of a model raises in the body that `model.name` did it, and in which line.
+    """Turn what the code of a model raises in the body into an error that names `model.name` and the line.
 
     Args:
         name: `model.name`.
-        what: it does wrong then.
+        what: what goes wrong then, in words.
     """
     return MODELS.blaming(name, what, library=_TORCH)

@@ -8,7 +8,7 @@ from torch import Tensor
 from bagpipe_hpc.errors import ConfigError
 
 ONE_PASS = "let one pass compute them all (torch.utils.checkpoint: use_reentrant=False)"
-"""The cure where leaves get gradients in several passes, of which the first ones were taken for complete."""
+"""The cure where leaves get gradients in several passes, so that those of the first pass were taken for complete."""
 
 
 @contextmanager
@@ -20,8 +20,8 @@ def noticing(groups: Mapping[int, Sequence[Tensor]], complete: Callable[[int], N
     embeddings are there before those of layers that come behind them in the pass, such as a bottom MLP.
 
     Args:
-        groups: leaves of the graph, by a key. One that gets nothing in this pass keeps its group from being complete.
-        complete: is given the key. Gradients are there on a CPU; on a GPU they are still to be computed.
+        groups: leaves of the graph, by a key. A leaf that gets nothing in this pass keeps its group incomplete.
+        complete: is given the key. On a CPU the gradients are there then; on a GPU they may still be being computed.
 
     Raises:
         ConfigError: a leaf gets a second gradient: a pass of its own, within this one, went through it.

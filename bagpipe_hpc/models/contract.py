@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Model(Protocol):
-    """What every model has; an `nn.Module` besides, with one trainable float32 parameter at least.
+    """What every model has. It is an `nn.Module`, too, with at least one trainable float32 parameter.
 
     `bagpipe train` tries each model on a few samples before anything is written, and refuses by name one that does not
     keep to this.
@@ -72,13 +72,14 @@ class ModelKernels:
 
 @runtime_checkable
 class TakesKernels(Protocol):
-    """A model whose layers other code can compute: `kernels.linear` has a say in it alone.
+    """A model whose layers other code can compute: only to such a model does `kernels.linear` apply.
 
-    `model.precision` chooses its linear layers; every other model's forward runs under torch's autocast then.
+    With `model.precision = "bfloat16"` it gets other linear layers; any other model's forward runs under torch's
+    autocast.
     """
 
     def use_kernels(self, kernels: ModelKernels) -> None:
-        """Compute with these from now on. Called once it is made, and while linear layers are timed."""
+        """Compute with these from now on. Called once the model is made, and while linear layers are timed."""
 
 
 @runtime_checkable
@@ -95,10 +96,10 @@ class OrdersGradients(Protocol):
 
 @runtime_checkable
 class CountsStepBytes(Protocol):
-    """A model that knows what memory a step takes with it."""
+    """A model that knows how much memory a step takes."""
 
     def step_bytes(self, samples: int) -> int:
-        """Bytes of a slice's layers and gradients, without the weights and theirs. Pure: asked before anything runs.
+        """Bytes of a slice's layers and their gradients, without those of the weights. Called before anything runs.
 
-        Without this method it is counted what autograd keeps in a forward pass.
+        It must be pure. Without this method, what autograd keeps in a forward pass is counted.
         """

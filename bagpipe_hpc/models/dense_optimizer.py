@@ -71,9 +71,10 @@ def load_optimizer_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]
 
 @contextmanager
 def blaming_optimizer(config: OptimizerConfig) -> Iterator[None]:
-    """Say of what an optimizer raises in the body that it does not take the weights or `optimizer.dense_options`.
+    """Turn what an optimizer raises in the body into an error that names it and `optimizer.dense_options`.
 
-    Some classes of torch check options only when they use them. A limit of this process that it meets is not its fault.
+    Some classes of torch check options only when they use them. Where a limit of this process was met, the error says
+    that instead.
     """
     try:
         yield
@@ -91,7 +92,7 @@ def refused_optimizer(config: OptimizerConfig, what: str) -> ConfigError:
 
     Args:
         config: names them.
-        what: it does, to be read after its name.
+        what: what it does wrong, to be read after its name.
     """
     options = config.dense_options
     given = f"optimizer.dense_options = {options!r}" if options else f"optimizer.dense = {config.dense!r}"

@@ -14,12 +14,12 @@ _TRIED_WIDTH = 4
 
 
 class DenseRate:
-    """Sets the rate of a dense optimizer before each of its steps; a group with a rate of its own keeps its share.
+    """Sets the rate of a dense optimizer before each of its steps; a group with another rate keeps its ratio to `lr`.
 
     Args:
         optimizer: as it was made with `lr`, before any step.
         lr: the full rate, `optimizer.dense_lr`.
-        rates: what each step has of it.
+        rates: the factor by which each step multiplies it.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, lr: float, rates: DenseRateConfig) -> None:
@@ -46,7 +46,7 @@ class DenseRate:
 
 
 def require_rate_followed(config: OptimizerConfig, rates: DenseRateConfig) -> None:
-    """See, by steps on two small layers, that the dense optimizer makes each step with the rate given for it.
+    """Check, by steps on two small layers, that the dense optimizer makes each step with the rate given for it.
 
     Raises:
         ConfigError: `[dense_rate]` is set, and `optimizer.dense` takes a new rate later than that, or never.

@@ -53,14 +53,14 @@ class DenseReducer:
         self._unfinished = set(range(len(self._groups)))
 
     def _start_sum(self, number: int, gradients: Tensor) -> PendingDenseSum:
-        """Start the sum of a group, and tell who moves it on, where anybody has to."""
+        """Start the sum of a group, and wake whoever moves it on, where somebody has to."""
         pending = self._sums.start(number, gradients)
         if self._sums.awaited() != []:
             self._ring()
         return pending
 
     def begin_pass(self, *, is_last: bool) -> None:
-        """Say before a backward pass whether it is the last one whose gradients are added up before they are summed."""
+        """Say before a backward pass whether it is the step's last: gradients of its passes add up before their sum."""
         for group in self._groups:
             group.counts = is_last
 
@@ -71,23 +71,27 @@ class DenseReducer:
 
     def _start_next(self) -> None:
         number = self._started
-        self._started += 1  # first: whoever is rung for the sum asks at once
+        self._started += 1  # before the start, which rings: whoever is woken calls `awaited` at once
         self._groups[number].start()
 
     def advance(self) -> Haste:
-        """Move sums on while the backward pass runs, from another thread; how soon to do so again. Never waits."""
+        """Move sums on while the backward pass runs, from another thread. Never waits.
+
+        Returns:
+            How soon to call it again.
+        """
         if self._sums.advance():
             return Haste.SOON
         return Haste.CALM if self.awaited() != [] else Haste.NONE
 
     def awaited(self) -> list[Awaited] | None:
-        """What `advance` goes on behind; see `DenseSums`."""
+        """What must come before `advance` can do more; see `DenseSums.awaited`."""
         return self._sums.awaited() if self._started else []
 
     def start_rest(self) -> None:
-        """Behind the last backward pass: start the sums that are left.
+        """Start the sums that are left, after the last backward pass.
 
-        A gradient that the last of several passes has left as it was is complete, too.
+        A gradient to which the last of several passes has added nothing is complete, too.
         """
         while self._started < len(self._groups):
             self._start_next()

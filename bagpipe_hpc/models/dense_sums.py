@@ -1,4 +1,4 @@
-"""The contract of what sums dense gradients over the trainers, and the one that `train.dense_sums` names."""
+"""The contract of code that sums dense gradients over the trainers; opens what `train.dense_sums` names."""
 
 import importlib.util
 from collections.abc import Callable
@@ -24,13 +24,13 @@ class PendingDenseSum(Protocol):
 class DenseSums(Protocol):
     """Sums flat buffers of dense gradients over the trainers.
 
-    It is made with the trainers' communicator, mpi4py's and for it alone, and `deterministic`: whether it must add in
-    rank order. With one trainer it is made, and does nothing. Collective over: the trainers, when it is made and when
-    it is closed.
+    It is made with a communicator of the trainers, which is mpi4py's and for it alone, and with `deterministic`:
+    whether it must add in rank order. With one trainer it is made, too, and does nothing. Collective over: the
+    trainers, when it is made and when it is closed.
 
     Attributes:
         trainers: their number.
-        side_by_side: whether sums pass side by side, so that there may be more of them without further latencies.
+        side_by_side: whether several sums proceed at the same time, so that more of them take no more latency.
     """
 
     trainers: int
@@ -50,16 +50,16 @@ class DenseSums(Protocol):
         """
 
     def advance(self) -> bool:
-        """Move on what is under way, from another thread; whether to do so again soon. Never waits.
+        """Move on what is under way, from another thread; returns whether to do so again soon. Never waits.
 
-        It is asked from the first `start` of a step until the sums were waited for, as soon as something is
+        It is called from the first `start` of a step until the sums were waited for, as soon as something is
         complete that `awaited` names, or, where that is None, every millisecond.
         """
 
     def awaited(self) -> list[Awaited] | None:
-        """What `advance` goes on behind, until it is called again; None if that cannot be said, and it is asked often.
+        """What must be complete before `advance` can do more; None if that is unknown, so that it is called often.
 
-        Nothing, where nobody has to move sums on.
+        Empty where nobody has to move sums on. It holds until `advance` is called again.
         """
 
     def close(self) -> None:
@@ -67,7 +67,7 @@ class DenseSums(Protocol):
 
 
 def open_dense_sums(name: str, comm: Any, *, deterministic: bool) -> DenseSums:
-    """Make what sums dense gradients; what another one would need is not imported.
+    """Make the sums of a name; what others would need is not imported.
 
     Args:
         name: `train.dense_sums`, `auto` settled.

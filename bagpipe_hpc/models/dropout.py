@@ -21,9 +21,9 @@ class Dropout(nn.Module):
     """Sets each number to zero with probability `p` while it trains, and divides the others by `1 - p`.
 
     In evaluations it does nothing. A module that is called several times in a forward pass draws anew each time. What a
-    backward pass computes once more (`torch.utils.checkpoint`) has the mask that it had, of a module that is called
-    once in a forward pass; of others it is an error. The engine says which step and which samples a pass is of: in a
-    loop of your own, `DropoutMasks` does.
+    backward pass computes once more (`torch.utils.checkpoint`) has the same mask again, if the module is called once in
+    a forward pass; if it is called several times, that is an error. The engine says which step and which samples a pass
+    is of: in a loop of your own, `DropoutMasks` does.
 
     Args:
         p: from 0 to 0.999.
@@ -42,7 +42,12 @@ class Dropout(nn.Module):
         self._samples: Tensor | None = None
 
     def begin(self, key: int, samples: Tensor) -> None:
-        """Say which pass is next: a number below 2**64 that stands for all but the samples, and these, int64 `[n]`."""
+        """Say which pass comes next.
+
+        Args:
+            key: stands for the seed, the step and the module, from 0, below 2**64.
+            samples: numbers of the slice's samples in the global batch, int64 `[n]`.
+        """
         self._key, self._samples, self._calls = key, samples, 0
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -118,7 +123,7 @@ def kept_units(key: int, samples: Tensor, units: int, p: float) -> Tensor:
     starts = mixed(samples * _signed(_GOLDEN) + _signed(key)).unsqueeze(1)
     places = torch.arange(1, units // 2 + units % 2 + 1, device=samples.device)
     words = mixed(starts + places * _signed(_GOLDEN))
-    drawn = words.view(torch.int32)[:, :units]  # the lower half of each word first, as all of today's processors do
+    drawn = words.view(torch.int32)[:, :units]  # the lower half of each word comes first: little-endian
     return (drawn >= round(p * 2**32) - 2**31).float()
 
 

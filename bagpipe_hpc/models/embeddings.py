@@ -54,8 +54,8 @@ class _Tensors(NamedTuple):
 class Embeddings:
     """The embeddings of a slice, by the names of the features.
 
-    Those that are `coming` are waited for when a model first asks for some: what it computes before, such as a bottom
-    MLP, passes meanwhile.
+    Where they are `coming`, they are waited for only when a model first asks for one. What it computes before that,
+    such as a bottom MLP, runs meanwhile.
 
     Args:
         features: all features, in the order of the data.
@@ -97,7 +97,7 @@ class Embeddings:
 
     @classmethod
     def of_stacked(cls, features: Sequence[FeatureFacts], pooled: Tensor) -> "Embeddings":
-        """Of features of one width, none of them a sequence: float32 `[B, P, D]`."""
+        """Embeddings of features of one width, none of them a sequence: `pooled` is float32 `[B, P, D]`."""
         return cls(features, {pooled.shape[2]: pooled})
 
     def __str__(self) -> str:
@@ -114,7 +114,7 @@ class Embeddings:
         return tensors
 
     def tensors(self) -> list[Tensor]:
-        """All of them, width after width."""
+        """All tensors, width after width."""
         return [tensor for of_width in self.by_width().values() for tensor in of_width]
 
     def detached(self) -> "Embeddings":
@@ -124,13 +124,13 @@ class Embeddings:
         return Embeddings(self._features, pooled, sequences)
 
     def requiring_gradients(self) -> "Embeddings":
-        """These, whose tensors collect gradients from now on."""
+        """Let the tensors collect gradients from now on; returns the embeddings themselves."""
         for tensor in self.tensors():
             tensor.requires_grad_()
         return self
 
     def part(self, samples: int) -> "Embeddings":
-        """A copy of those of the first samples, without a history."""
+        """A copy of the first samples' embeddings, without a history."""
         sequences = {
             name: SequenceRows(rows.rows[: int(rows.lengths[:samples].sum())].detach().clone(), rows.lengths[:samples])
             for name, rows in self._sequences.items()
@@ -222,7 +222,7 @@ def random_embeddings(facts: ModelFacts, samples: int, generator: torch.Generato
 
 
 def longest_embeddings(facts: ModelFacts, samples: int, device: torch.device) -> Embeddings:
-    """Embeddings of the largest shapes that samples may have, of zeros, on any device but for lengths."""
+    """Embeddings of the largest shapes that samples may have, of zeros, on any device."""
     sequences = {
         feature.name: SequenceRows(
             torch.zeros(samples * feature.longest, feature.width, device=device),

@@ -39,7 +39,7 @@ class ModelFacts:
     """What a model's sizes depend on besides its own settings.
 
     Attributes:
-        dense_features: number N of numbers that a sample brings; 0 or more.
+        dense_features: number N of dense features of a sample; 0 or more.
         features: the look-ups of a sample, in the order of the data.
         seed: of the first weights.
         labels: number K of logits of a sample.
@@ -52,7 +52,7 @@ class ModelFacts:
 
     @classmethod
     def one_hot(cls, dense_features: int, sparse_features: int, embedding_dim: int, seed: int) -> "ModelFacts":
-        """Of samples that look one row up in each of `sparse_features` tables, `C1` and so on."""
+        """Facts of samples that look up one row in each of `sparse_features` tables, `C1` and so on."""
         features = (FeatureFacts(f"C{number}", embedding_dim) for number in range(1, sparse_features + 1))
         return cls(dense_features, tuple(features), seed)
 

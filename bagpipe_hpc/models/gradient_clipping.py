@@ -10,10 +10,10 @@ from torch import nn
 def clip_dense(weights: Iterable[nn.Parameter], most: float) -> None:
     """Scale the gradient of all weights down to a Euclidean norm of at most `most`, as `clip_grad_norm_` of torch.
 
-    Call it once the gradients hold their sums over the trainers. They lie in other places with one trainer than with
-    several, and torch may add what is aligned otherwise in another order; so the norm is taken of one copy of them, in
-    float64. torch's factor is kept, `most / (norm + 1e-6)` but at most 1. A gradient that is not finite is left as it
-    is, so that the layer can be named.
+    Call it once the gradients hold their sums over the trainers. Where they lie in memory depends on the number of
+    trainers, and torch may add numbers in another order where they are aligned otherwise. So the norm is taken of one
+    copy of them, in float64. The factor is torch's: `most / (norm + 1e-6)`, but at most 1. A gradient that is not
+    finite is left as it is, so that the layer can be named.
 
     Args:
         weights: each with a gradient; frozen ones have none.

@@ -9,12 +9,12 @@ from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.contract import OrdersGradients
 
 _GROUP_NUMBERS = 1 << 18
-"""Of a group at least, 1 MB: each sum over the trainers has a price of its own, whatever its size."""
+"""Fewest weights of a group, 1 MB: each sum over the trainers has a cost of its own, whatever its size."""
 _GROUP_SHARES = (1 / 4, 1 / 6)
-"""Of all weights that a group has at least: where sums come one after the other, so that there are few, and where they
-pass side by side. The first starts with half of the pass to come."""
+"""Least share of all weights in a group: where sums run one after the other, so that there should be few, and where
+they run side by side. The first sum starts with half of the pass to come."""
 _LAST_SHARES = (1 / 8, 1 / 16)
-"""Of all weights that the last group has at least, which starts when the pass is over."""
+"""Least share of all weights in the last group, whose sum starts when the pass is over; for the same two cases."""
 
 
 def trainable(model: nn.Module) -> list[nn.Parameter]:
@@ -30,8 +30,8 @@ def gradient_groups(model: nn.Module, *, side_by_side: bool = False) -> list[lis
 
     Args:
         model: of the run.
-        side_by_side: whether sums pass side by side, so that one more costs no latency more (`DenseSums`): then there
-            are up to six groups, else four.
+        side_by_side: whether sums run side by side, so that another one adds no latency (`DenseSums`): then there are
+            up to six groups, otherwise up to four.
 
     Raises:
         ConfigError: the model's own groups leave a parameter out, or have one twice.
@@ -55,8 +55,8 @@ def groups_at_once(sizes: Sequence[int], late_share: float) -> int:
 
     Args:
         sizes: weights of each group, in the order of `gradient_groups`.
-        late_share: of all weights, that those of the late groups are at most; these are the last ones, of the layers
-            that the next forward pass reads first.
+        late_share: largest share of all weights that the late groups have together; these are the last groups, of the
+            layers that the next forward pass reads first.
     """
     most, late = late_share * sum(sizes), 0
     for number in range(len(sizes), 0, -1):

@@ -1,4 +1,4 @@
-"""In which order a model's backward pass has gradients complete: what is sent early travels behind the rest of it."""
+"""The order in which a model's backward pass completes gradients: early ones travel while the rest is computed."""
 
 from dataclasses import dataclass
 from itertools import accumulate
@@ -21,14 +21,14 @@ _SAMPLES = 2
 
 @dataclass(frozen=True)
 class GradientOrder:
-    """Numbers of trainable weights.
+    """How many trainable weights come when.
 
     Attributes:
-        weights: all.
-        behind_rows: whose gradients come when those of all embeddings are complete.
-        groups: of each group that is summed over the trainers as one, in their order.
-        behind_groups: whose gradients come when those of a group, and of the groups before it, are complete.
-        before_rows: of modules whose forward pass is over when a model first asks for embeddings.
+        weights: all of them.
+        behind_rows: those whose gradients come after the gradients of all embeddings are complete.
+        groups: those of each group that is summed over the trainers as one, in the order of the groups.
+        behind_groups: for each group, those whose gradients come after its own and the earlier groups' are complete.
+        before_rows: those of modules whose forward pass is over when a model first asks for embeddings.
     """
 
     weights: int
@@ -39,7 +39,7 @@ class GradientOrder:
 
 
 def gradient_order(config: ModelConfig, facts: ModelFacts, *, side_by_side: bool = False) -> GradientOrder:
-    """Find it by a pass without memory, on torch's `meta` device, or in main memory if the model cannot do that.
+    """Find the order by a pass on torch's `meta` device, which takes no memory, or in main memory if that fails.
 
     Args:
         config: names the model.

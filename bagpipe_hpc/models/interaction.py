@@ -35,7 +35,7 @@ def torch_interaction(bottom: Tensor, embeddings: Tensor) -> Tensor:
 
 
 def interaction_on(device: torch.device) -> Interaction:
-    """`torch_interaction` on a device where many small operations take longer than the large ones."""
+    """`torch_interaction` for a device on which small operations are costly: it keeps the places of the pairs."""
     pairs: dict[int, Tensor] = {}
 
     def interaction(bottom: Tensor, embeddings: Tensor) -> Tensor:

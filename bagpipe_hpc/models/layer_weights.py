@@ -1,12 +1,12 @@
 """What layers say of their weights: that they are about to read them, and that a gradient of one may come last.
 
-**Before they read them**: what has to be done until then waits no longer (`step/dense_updates.py`).
+**Before they read them.** A weight's update may be put off until a layer says so (`step/dense_updates.py`).
 
 **Gradients that come last.** The backward pass of a linear layer has two products. On the gradient of its inputs all
 layers below it wait, and in the end the embeddings, whose gradients other trainers wait for; on the gradient of its
 weights nothing waits but their sum over the trainers (Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, section
 2, call them B and W). So the second products may be put off until none of the first is left, and gradients of rows
-travel behind them.
+travel while they are computed.
 
 Autograd does it, with the same bits: of all nodes that are ready its engine takes the one that was made last
 (torch/csrc/autograd/engine.cpp, `CompareNodeTaskTime`). A node for each weight, made before the forward pass, comes
@@ -45,7 +45,7 @@ class LayerWeights:
         self._before_use: Callable[[Tensor], object] = _nothing
 
     def expect(self, trained: Iterable[Tensor], at_once: Iterable[Tensor] = ()) -> None:
-        """Say once which weights there are. What else layers read is let go: it may be another tensor in each pass.
+        """Say once which weights there are. Whatever else layers read is ignored: it may be another tensor each time.
 
         Args:
             trained: the weights and biases that get gradients.
@@ -71,7 +71,7 @@ class LayerWeights:
         """A layer is about to read its weight and its bias.
 
         Returns:
-            Where it leaves the product for the weight's gradient; None if it computes it at once.
+            Where the layer leaves the product for the weight's gradient; None if it computes that at once.
         """
         for parameter in (weight, bias):
             if id(parameter) in self._trained:
@@ -84,7 +84,7 @@ class LayerWeights:
         return self._of_pass.get(key)
 
     def knows(self, parameter: Tensor) -> bool:
-        """Whether layers say before they read a parameter, as far as has been seen."""
+        """Whether a layer has been seen to say that it reads this parameter."""
         return id(parameter) in self._used
 
 
@@ -104,13 +104,13 @@ class LateWeight:
         self.token: Tensor = _Late.apply(weight, self._left)  # type: ignore[no-untyped-call]
 
     def leave(self, product: Product) -> Tensor:
-        """Put a product off; gives the gradient of the token."""
+        """Put a product off; returns the gradient of the token."""
         self._left.products.append(product)
         return torch.ones_like(self.token)
 
 
 class _Left:
-    """Products that were put off. The token's node keeps it, so it must not keep the token: memory would never be free.
+    """Products that were put off. The token's node refers to this, so it must not refer to the token: a cycle leaks.
 
     Args:
         between: as for `LayerWeights.begin_pass`.
@@ -123,7 +123,7 @@ class _Left:
     def gradient(self, uses: int) -> Tensor:
         """The sum over the uses in this backward pass, in their order.
 
-        A pass that asked for gradients of other tensors alone may have left products before, which nobody wants.
+        An earlier pass that asked for gradients of other tensors alone may have left products, which are dropped.
         """
         products, self.products = self.products[-uses:], []
         self._between()
@@ -134,7 +134,7 @@ class _Left:
 
 
 class _Late(torch.autograd.Function):
-    """Of a weight its token."""
+    """Makes a weight's token."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, left: _Left) -> Tensor:

@@ -2,8 +2,8 @@
 
 torch multiplies float32 matrices with MKL on x86, which takes its AVX2 code on AMD's processors: less than half of the
 rate of oneDNN's AVX-512 code, which every x86 build of torch holds as well (`python -m benchmarks dense`). On Intel's
-MKL is the faster one. So `kernels.linear = "auto"` measures. On the CPU the rest of both is native: ReLU in place, its
-backward pass and the bias's gradient in one go, and of a first layer with few inputs the weight's gradient, too.
+MKL is the faster one. So `kernels.linear = "auto"` measures. On the CPU the rest of either layer is native: ReLU in
+place, its backward pass and the bias's gradient in one go, and the weight's gradient in a first layer with few inputs.
 
 Legend: `B` samples, `I` inputs, `O` outputs of a layer.
 """
@@ -24,9 +24,9 @@ LinearLayer = Callable[[Tensor, Tensor, Tensor, bool], Tensor]
 """`(inputs [B, I], weight [O, I], bias [O], relu) -> [B, O]`, differentiable in the first three."""
 
 _FEW_INPUTS = 32
-"""Up to here oneDNN is three times faster at the transpose of the weights' gradient than at the gradient itself."""
+"""Up to so many inputs, oneDNN computes the transpose of the weights' gradient three times as fast as the gradient."""
 _LINE = 16
-"""Numbers of a cache line: MKL is slower by a third at a result whose rows do not begin with one."""
+"""Numbers of a cache line: MKL is slower by a third where the rows of a result do not begin with one."""
 
 
 def usable_implementations(device: torch.device) -> tuple[str, ...]:
@@ -37,7 +37,7 @@ def usable_implementations(device: torch.device) -> tuple[str, ...]:
 
 
 def check_implementation(implementation: str, device: torch.device) -> None:
-    """See that a device can compute as `kernels.linear` says.
+    """Check that a device can compute as `kernels.linear` says.
 
     Raises:
         ConfigError: oneDNN is asked for where it cannot run.
@@ -60,7 +60,7 @@ def torch_linear(inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Te
 
 
 def check_bfloat16(device: torch.device) -> None:
-    """See that a device multiplies bfloat16 numbers by instructions of its own.
+    """Check that a device multiplies bfloat16 numbers by instructions of its own.
 
     Raises:
         ConfigError: it does not, so that bfloat16 would be slower than float32.
@@ -86,8 +86,8 @@ def onednn_linear(kernel: OutputGradientKernel, layer_weights: LayerWeights | No
 
     Args:
         kernel: masks and sums gradients.
-        layer_weights: hears which weights are read, and may put gradients of them off; None for nobody. The bits are
-            the same.
+        layer_weights: is told which weights are read, and may put off their gradients, which keep their bits; None:
+            nobody is told.
     """
     return _layer(_OneDnn(kernel), layer_weights)
 
@@ -229,6 +229,6 @@ def _product(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
 
     `right` may have any strides; a `left` that is not contiguous is copied.
     """
-    # What stands between "none" and "" is of no meaning there; torch.export can write a list of None, but no empty one.
+    # With "none" the list between it and "" is not used; torch.export can write down [None], but not an empty list.
     result: Tensor = torch.ops.mkldnn._linear_pointwise(left, right, bias, "none", [None], "")
     return result

@@ -7,7 +7,7 @@ from bagpipe_hpc.errors import ConfigError
 
 
 def require_logits(name: str, found: object, samples: int, labels: int, device: torch.device) -> None:
-    """See that these are logits of some samples.
+    """Check that these are logits of some samples.
 
     Args:
         name: `model.name`.

@@ -1,4 +1,4 @@
-"""What training makes small, apart from the models: every model's logits are judged by it.
+"""What training minimises, the same for the logits of every model.
 
 Legend: `B` samples of a slice, `K` labels.
 """

@@ -1,7 +1,7 @@
 """Sums dense gradients over the trainers with messages (`train.dense_sums=mpi` and `grid`).
 
-Groups of weights are complete one after the other, and their sums have several stages. A sum that has to begin each
-stage behind an older one, as all do that share communicators, ends later. So each group has communicators of its own.
+Groups of weights are complete one after the other, and their sums have several stages. Sums that share communicators
+must begin each stage in order, so that a newer one waits for the older. So each group has communicators of its own.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from bagpipe_hpc.plan.sum_levels import Levels, sum_levels
 
 @dataclass(frozen=True)
 class _Sum:
-    """A sum of the reducer's, which it puts in the place of the gradients."""
+    """A sum of the reducer's, which puts it in the place of the gradients."""
 
     pending: PendingSum
 
@@ -30,14 +30,14 @@ class _Sum:
 
 
 _WAYS = 6
-"""Groups whose sums do not wait for each other: as many as a model has by default (`gradient_groups`). Of more, some
-share communicators."""
+"""Groups whose sums do not wait for each other: as many as a model has by default (`gradient_groups`). Where there are
+more groups, some share communicators."""
 
 
 class MpiSums:
     """The `DenseSums` of the project's own reducer, which sums row gradients, too: in rank order.
 
-    The mover moves sums on or a thread of their own, and the compute thread the one that it waits for.
+    The mover, or a thread for that alone, moves sums on; the compute thread moves on the one that it waits for.
 
     Args:
         comm: of the trainers, for this alone.
@@ -56,7 +56,7 @@ class MpiSums:
         self._reducers = [GradientReducer(*first, above=above) for first, *above in self._comms]
 
     def _levels(self, trainers: int, *, deterministic: bool) -> Levels:  # noqa: ARG002
-        """On which trainers sum."""
+        """The levels on which trainers sum: a single one here."""
         return (trainers,)
 
     def sums_on(self, device: torch.device) -> bool:
@@ -69,7 +69,7 @@ class MpiSums:
         return _Sum(self._reducers[group % len(self._reducers)].start(numbers, into=numbers))
 
     def advance(self) -> bool:
-        """Test and start what comes next; it is in time with the longest pauses of who does so."""
+        """Test what is under way, and start what comes next; the longest pauses of the caller are no matter here."""
         self._advance_all()
         return False
 
@@ -78,7 +78,7 @@ class MpiSums:
         return sum(reducer.advance() for reducer in self._reducers) > 0
 
     def awaited(self) -> list[Awaited]:
-        """What the reducers' sums go on behind."""
+        """What the reducers' sums wait for."""
         return [awaited for reducer in self._reducers for awaited in reducer.awaited()]
 
     def close(self) -> None:
@@ -92,15 +92,15 @@ class MpiSums:
 class GridSums(MpiSums):
     """Sums over a grid of trainers, for many of them: level by level, and back the same way (`plan/sum_levels.py`).
 
-    Of the grid's rows and columns, or of three dimensions. A trainer sends a message to the others of its groups in
-    place of T - 1. The order of additions is that of the grid, the same in every run, and for less than four trainers
-    or a prime number of them rank order. With `deterministic` it is rank order for any number, as `MpiSums` adds.
+    The grid has two dimensions or three. A trainer sends messages to the other members of its groups alone, in place of
+    T - 1 messages. The order of additions is that of the grid, the same in every run; for fewer than four trainers, or
+    a prime number of them, it is rank order. With `deterministic` it is always rank order, as in `MpiSums`.
     """
 
     def _levels(self, trainers: int, *, deterministic: bool) -> Levels:
-        """Those with the fewest messages."""
+        """The levels with the fewest messages, or a single one."""
         return (trainers,) if deterministic or trainers == 1 else sum_levels(trainers)
 
     def advance(self) -> bool:
-        """Test and start what comes next; whether anything is under way, whose hops wait to be begun."""
+        """Test what is under way, and start what comes next; returns whether anything has further hops to start."""
         return self._advance_all()

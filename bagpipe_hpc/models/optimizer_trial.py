@@ -19,16 +19,16 @@ from bagpipe_hpc.storage.checkpoints.dense_file import require_storable
 _WIDTH = 64
 _GRADIENT = 0.01
 _STEPS = 2
-"""Before its state is saved, and after."""
+"""Number of steps before the state is saved, and again after that."""
 _MATRICES_ALONE = ("Muon",)
-"""Classes of torch that take no other weights; a model that has others is refused when its own are looked at."""
+"""Classes of torch that take matrices alone; a model with other weights is refused when its own weights are tried."""
 
 
 def state_numbers(config: OptimizerConfig) -> float:
     """How many numbers the optimizer keeps for a weight, found by steps on two small layers.
 
-    It is seen, too, that it keeps to what a run needs of it: that equal gradients give equal bits, that a training may
-    go on from its `state_dict`, and that a weight without a gradient stays as it is.
+    The steps also check what a run needs of an optimizer: that equal gradients give equal bits, that a training can go
+    on from its `state_dict`, and that a weight without a gradient stays as it is.
 
     Raises:
         ConfigError: there is no such optimizer, it does not take its options, or it does not keep to that.
@@ -69,7 +69,7 @@ def state_numbers(config: OptimizerConfig) -> float:
 
 
 def tried_shapes(config: OptimizerConfig, width: int) -> list[tuple[int, ...]]:
-    """Of the weights that an optimizer is tried on: those of a layer and, where it takes them, of a bias."""
+    """Shapes of the weights that an optimizer is tried on: a layer's and, where it takes vectors, a bias's."""
     return [(width, width)] if config.dense in _MATRICES_ALONE else [(width, width), (width,)]
 
 
@@ -98,7 +98,7 @@ class _Trial:
                 self.optimizer.step()
 
     def reload(self) -> None:
-        """Put a new optimizer in the place of this one, with its state, as a run that goes on."""
+        """Put a new optimizer in the place of this one, with its state, as a resumed run does."""
         with blaming_optimizer(self._config):
             saved = self.optimizer.state_dict()
             self.optimizer = self._new_optimizer()

@@ -30,11 +30,12 @@ _TOO_LARGE = "Storage size calculation overflowed"
 
 @dataclass(frozen=True)
 class ModelSize:
-    """Of a model.
+    """The size of a model.
 
     Attributes:
         weights: their number.
-        step_bytes: memory for what a step computes on a slice and for its look-ups, without weights and theirs.
+        step_bytes: memory for what a step computes on a slice and for its look-ups, without the weights, their
+            gradients and their optimizer's state.
     """
 
     weights: int
@@ -82,9 +83,9 @@ def weights_bytes(
         state_numbers: that the optimizer keeps for a weight.
         trainers: number of trainers T. Of several, each sums the gradients in a buffer of its own.
         deterministic: Horovod gathers the gradients of all trainers before they are added, where more than two do.
-        sums: `train.dense_sums`. If not by Horovod, messages may bring the gradients of the other one of two trainers,
-            or of more all parts of a trainer's share, as many numbers as its own gradients have, and the share; over a
-            grid so on each level (`mpi/reduction.py`).
+        sums: `train.dense_sums`. Without Horovod, memory is needed for what messages bring (`mpi/reduction.py`): of two
+            trainers, the other one's gradients; of more, all parts of a trainer's share, as many numbers as its own
+            gradients have, and the share; over a grid, that much on each level.
     """
     gathered: float = trainers if deterministic and trainers > 2 else 0
     if sums != "horovod" and trainers > 1:
@@ -96,7 +97,7 @@ def weights_bytes(
 def _gathered(levels: Levels) -> float:
     """Numbers of a sum with messages for each gradient: on each level the parts of a share, and the share.
 
-    Two trainers have no shares, and swap all.
+    Two trainers have no shares: each sends the other all of its gradients.
     """
     if levels == (2,):
         return 1.0
@@ -130,7 +131,7 @@ def _kept_bytes(model: nn.Module, name: str, labels: int, dense: Tensor, embeddi
     """What a forward pass keeps for the backward one, without weights and rows; the largest twice, for its gradient."""
     leaves = [leaf.requires_grad_() for leaf in embeddings.tensors()]
     known = {tensor.untyped_storage()._cdata for tensor in (*model.parameters(), *model.buffers(), *leaves)}
-    kept: dict[int, Tensor] = {}  # by storage: several tensors may share one; holding them keeps addresses apart
+    kept: dict[int, Tensor] = {}  # by storage, which tensors may share; held, so that no address is used again
 
     def keep(tensor: Tensor) -> Tensor:
         kept.setdefault(tensor.untyped_storage()._cdata, tensor)

@@ -23,7 +23,7 @@ _SAMPLES = 5
 _CLOSE = {"float32": 1e-3, "bfloat16": 5e-2}
 """Logits of the same sample in slices of other lengths may differ by this share of the largest: sums are rounded."""
 _SAME = {"float32": 1e-5, "bfloat16": 5e-2}
-"""The same of a model that is made twice, whose numbers may lie at other addresses."""
+"""The same for a model that is made twice, whose numbers may lie at other addresses."""
 
 
 def try_model(config: ModelConfig, facts: ModelFacts, device: torch.device) -> list[float]:
@@ -53,7 +53,7 @@ def try_model(config: ModelConfig, facts: ModelFacts, device: torch.device) -> l
 
 
 def require_same_logits(config: ModelConfig, of_trainers: Sequence[Sequence[float]]) -> None:
-    """See that the trainers' models give the same logits, where weights and saved buffers do not tell: of constants.
+    """Check that the trainers' models give the same logits: constants may differ where weights and buffers do not.
 
     Args:
         config: names the model.
@@ -70,11 +70,11 @@ def require_same_logits(config: ModelConfig, of_trainers: Sequence[Sequence[floa
 
 
 def _require_weights(config: ModelConfig, model: nn.Module, again: nn.Module) -> None:
-    """See that a model has weights that can be trained or are frozen on demand, and the same when it is made again."""
+    """Check that a model has weights to train, or frozen on demand, and the same ones when it is made again."""
     name = config.name
     if not trainable(model) and not config.frozen:
         raise _refused(name, "has no parameter to train; give it one at least, such as a bias added to the logits")
-    saved = again.state_dict()  # room to work in, which is not saved, may hold anything
+    saved = again.state_dict()  # buffers that are not saved are scratch space, and may hold anything
     for buffer_name, buffer in model.named_buffers():
         if buffer_name in saved and not torch.equal(buffer, saved[buffer_name]):
             raise _refused(name, f"its buffer {buffer_name} is another each time it is made{_OF_TRAINERS}")
@@ -90,7 +90,7 @@ def _require_weights(config: ModelConfig, model: nn.Module, again: nn.Module) ->
 
 
 def _require_own_dropout(name: str, model: nn.Module) -> None:
-    """See that masks follow the seed: in a trial of few samples torch's own may be alike by chance."""
+    """Check that there is no dropout of torch's, whose masks do not follow the seed; a trial may miss it by chance."""
     for module_name, module in model.named_modules():
         if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
             raise _refused(
@@ -108,13 +108,13 @@ _NOTHING_RANDOM = (
     "leave out what is random, and take bagpipe_hpc.models.dropout.Dropout for dropout: its masks follow the seed"
 )
 _SQUASHES = {"Sigmoid": "sigmoid", "Softmax": "softmax"}
-"""Functions that make chances of logits, as nodes of a graph begin."""
+"""Functions that make probabilities of logits, by the start of the names of their nodes in autograd's graph."""
 _KEEPS_NUMBERS = re.compile("(Alias|Clamp|Clone|Reshape|Select|Slice|Squeeze|ToCopy|Unbind|UnsafeView|View)Backward")
 """Nodes behind which the numbers are still those of one function: of other shapes, rounded, or clamped."""
 
 
 def _squashed_by(logits: Tensor) -> str | None:
-    """The name of the function that makes chances of logits, where it comes last; None if none does."""
+    """The name of the function that makes probabilities of logits, where one comes last; otherwise None."""
     node = logits.grad_fn
     while node is not None and _KEEPS_NUMBERS.match(node.name()):
         node = node.next_functions[0][0]
@@ -140,7 +140,7 @@ class _Trial:
         self._embeddings = random_embeddings(facts, _SAMPLES, generator, device)
 
     def logits(self) -> Tensor:
-        """Of all samples, in training mode."""
+        """The logits of all samples, in training mode."""
         return self._forward(_SAMPLES).detach()
 
     def run(self) -> Tensor:
@@ -187,7 +187,7 @@ class _Trial:
         return logits
 
     def _generator_states(self) -> list[Tensor]:
-        """Of torch's generators that a pass may draw from."""
+        """States of torch's generators that a pass may draw from."""
         device = self._dense.device
         return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
 
@@ -207,7 +207,7 @@ class _Trial:
         return logits
 
     def _backward(self, logits: Tensor) -> None:
-        """Let gradients of the weights come, and go again."""
+        """Compute the gradients of the weights, check that they are dense, and drop them."""
         with blaming_model(self._name, "its backward pass fails"):
             torch.autograd.backward(click_loss(logits, torch.zeros_like(logits), _SAMPLES))
         for name, weight in self._model.named_parameters():

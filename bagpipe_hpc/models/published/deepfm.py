@@ -60,7 +60,7 @@ class DeepFM(nn.Module):
         return as_logits(first_order + self._pairs(dense, factors).unsqueeze(1) + deep)
 
     def _pairs(self, dense: Tensor, factors: Tensor) -> Tensor:
-        """The sum of all dot products, half of what the square of the sum has more than the squares: `[B]`."""
+        """The sum of all dot products: half the difference of the squared sum and the sum of squares, `[B]`."""
         sums, squares = factors.sum(1), factors.square().sum(1)
         if dense.shape[1]:
             sums = sums + dense @ self.dense_factors

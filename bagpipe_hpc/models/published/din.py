@@ -98,7 +98,7 @@ def _prelu_mlp(widths: list[int], generator: torch.Generator) -> MLP:
 
 
 def _check_attention(attention: Mapping[str, str], facts: ModelFacts) -> None:
-    """See that every sequence has a target that is pooled, and that there is one at least."""
+    """Check that there is a sequence, and that each has a target, which is pooled and of its width."""
     sequences = [feature.name for feature in facts.sequences]
     pooled = [feature.name for feature in facts.pooled]
     said = f"model.attention = {dict(attention)!r}"

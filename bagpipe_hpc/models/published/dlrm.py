@@ -53,7 +53,7 @@ class DLRM(nn.Module):
         self._interaction = kernels.interaction
 
     def step_bytes(self, samples: int) -> int:
-        """Memory for what each layer reads and computes, and for the gradients beside the widest."""
+        """Bytes for what each layer reads and computes, and for one more gradient as large as the widest."""
         return _FLOAT_BYTES * samples * (sum(self._columns) + max(self._columns))
 
     def forward(self, dense: Tensor, embeddings: Embeddings) -> Tensor:

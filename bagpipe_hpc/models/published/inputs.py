@@ -12,7 +12,7 @@ from bagpipe_hpc.models.facts import ModelFacts
 
 
 def refuse_sequences(name: str, facts: ModelFacts) -> None:
-    """See that every feature is pooled, for a model that reads a vector of each.
+    """Check that every feature is pooled, for a model that reads a vector of each.
 
     Args:
         name: `model.name`.
@@ -30,14 +30,14 @@ def refuse_sequences(name: str, facts: ModelFacts) -> None:
 
 
 def require_factors(name: str, facts: ModelFacts) -> None:
-    """See that each row has more numbers than there are labels: first-order weights, then factors.
+    """Check that each row has more numbers than there are labels: first-order weights, then factors.
 
     Args:
         name: `model.name`.
         facts: sizes of its inputs.
 
     Raises:
-        ConfigError: it has not.
+        ConfigError: a row has no more numbers than that.
     """
     narrowest = min(facts.features, key=lambda feature: feature.width)
     if narrowest.width <= facts.labels:

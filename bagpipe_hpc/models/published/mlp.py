@@ -49,14 +49,14 @@ def make_mlp(
     Args:
         widths: of its inputs, its hidden layers and its outputs.
         first_weights: fills each layer.
-        generator: of what is drawn.
+        generator: draws the first weights.
         last_is_linear: no activation follows the last layer.
-        activation: makes what follows a layer of a width.
+        activation: makes the activation that follows a layer, given the layer's width.
     """
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(widths):
         layer = nn.Linear(inputs, outputs)
-        if not layer.weight.is_meta:  # there torch fills weights that are nowhere by slow code
+        if not layer.weight.is_meta:  # to "fill" weights without memory, torch runs slow code
             with torch.no_grad():
                 first_weights(layer, generator)
         layers += [layer, activation(outputs)]
