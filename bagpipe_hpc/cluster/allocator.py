@@ -25,7 +25,7 @@ _OF_TRAINING = {
     "MALLOC_TOP_PAD_": (_TOP_PAD, 64 << 20),  # grow it in large steps
 }
 _MOST_MAPPED_BYTES = 32 << 20
-"""The most that glibc accepts as threshold of mapping."""
+"""The largest mmap threshold that glibc accepts."""
 
 
 def keep_all_freed_memory() -> None:

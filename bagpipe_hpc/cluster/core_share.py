@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 from bagpipe_hpc.errors import ConfigError
 
 _THREADS_A_CORE = 16
-"""More than one, so that sums come in the order of a larger host's; with hundreds, the host does nothing else."""
+"""Most threads a core. It is more than one, so that sums can have the order that they have on a larger host; with
+hundreds, the host does nothing else."""
 
 
 def require_cores(threads: Mapping[str, int], cores: int) -> None:
-    """See that a host is not drowned in threads.
+    """Check that settings do not ask for far more threads than a host has cores.
 
     Args:
         threads: of one process, by setting.

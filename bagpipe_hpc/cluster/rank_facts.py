@@ -1,6 +1,6 @@
 """What a rank finds around it before it has a role: the GPUs and the memory that it may use.
 
-Torch would tell the GPUs, but oracle and servers do without it, so the environment has to.
+Torch could count the GPUs, but oracle and servers do without it, so the environment has to say it.
 """
 
 import os

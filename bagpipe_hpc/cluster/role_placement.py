@@ -8,7 +8,7 @@ from itertools import groupby
 from bagpipe_hpc.cluster.role_layout import Role, RoleLayout
 
 _ALIKE = 0.9
-"""A host with so much of another's memory counts as its like: what is free differs a little from start to start."""
+"""A host with at least this share of another's memory counts as its equal: free memory differs from start to start."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Placement:
     Attributes:
         layout: how many of each role.
         order: of each member its rank, as the launcher numbers ranks.
-        gpu_groups: of each member the number of those that see the same GPUs; empty where all members of a host do.
+        gpu_groups: of each member its `RankPlace.gpu_group`; empty where all members of a host see the same GPUs.
     """
 
     layout: RoleLayout
@@ -90,7 +90,7 @@ class Placement:
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """Rising numbers in short: `0-2, 5`."""
+    """Ascending numbers, written short: `0-2, 5`."""
     runs = [[pair[1] for pair in run] for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
@@ -165,7 +165,7 @@ def _levels(memory: dict[int, int]) -> dict[int, int]:
 
 
 def _deal_to_gpus(ranks: dict[int, list[int]], gpus: dict[int, int], trainers: int) -> Counter[int]:
-    """Up to `trainers` trainers of each host, one a GPU, the host with the most GPUs left first."""
+    """How many of up to `trainers` trainers each host gets, one a GPU, the host with the most GPUs left first."""
     dealt: Counter[int] = Counter()
     for _ in range(trainers):
         hosts = [host for host in ranks if dealt[host] < min(gpus[host], len(ranks[host]))]

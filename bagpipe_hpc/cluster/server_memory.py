@@ -7,10 +7,10 @@ _MOST_SERVERS_A_HOST = 16
 """More do not fill hosts of different sizes much better."""
 
 _MOST_HOSTS_TO_ADD = 1000
-"""A run that needs more has a slip in its settings, and a look at each number of millions would take minutes."""
+"""A run that needs more has a mistake in its settings, and trying millions of numbers would take minutes."""
 
 _UNEVEN = 1.05
-"""So much above its share a server is called too full."""
+"""A server with so many times its even share is called too full."""
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 _RANKS = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE")
 _NUMBERS = ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
 _TASKS = "SLURM_STEP_TASKS_PER_NODE"
-"""Of Slurm, for all nodes: `2(x3),1`."""
+"""Slurm's variable, which speaks of all nodes: `2(x3),1`."""
 _BYTES_A_RANK = 5_400_000
-"""What MPICH 5.0.2 with UCX took there for 2, 5 and 8 ranks of a host, before and behind their first messages."""
+"""What MPICH 5.0.2 with UCX took there for 2, 5 and 8 ranks of a host, before and after their first messages."""
 
 
 def shared_memory_warning(free_bytes: int, environment: Mapping[str, str] = os.environ) -> str:
@@ -35,7 +35,7 @@ def shared_memory_warning(free_bytes: int, environment: Mapping[str, str] = os.e
 
 
 def _ranks_of_host(environment: Mapping[str, str]) -> list[int]:
-    """What each variable says; of several nodes' tasks the most."""
+    """Numbers of ranks by each variable that is set; Slurm's has one for each of several nodes."""
     told = [environment.get(name, "") for name in _RANKS]
     told += [part.partition("(")[0] for part in environment.get(_TASKS, "").split(",")]
     return [int(number) for number in told if number.isdecimal()]

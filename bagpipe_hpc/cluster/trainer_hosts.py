@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 
 def unlike_plan(hosts: Sequence[int], of_host: int) -> str:
-    """What is to be said where trainers that should share a host do not; empty if all do.
+    """A warning for trainers that should share a host and do not; empty if all do.
 
     Results are the same, but what should stay within a host goes over the network.
 

@@ -9,8 +9,8 @@ from bagpipe_hpc.errors import ConsistencyError
 
 _NAMES = {"messages": "messages", "one_sided": "one-sided calls"}
 _LEAST_GAIN = 0.1
-"""By which one-sided calls must be faster. Less is the noise of a short measurement, and messages are what most MPIs do
-well."""
+"""Share by which one-sided calls must be faster to be chosen. Less may be the noise of a short measurement, and most
+MPIs are good at messages."""
 
 Trial = Mapping[str, float]
 """Seconds that a trainer took to put and get rows, by the way; infinite where other numbers came back."""

@@ -1,4 +1,4 @@
-"""Measures of click predictions that several trainers share: sums, areas under ROC curves, and what they make.
+"""Measures of click predictions that several trainers share: sums, areas under ROC curves, and what follows from them.
 
 Each trainer keeps its own samples, and the measures are the same on all of them, digit for digit, whatever their number
 and whoever has which samples: pairs are counted in integers, and sums are exact until they are rounded once.
@@ -26,12 +26,13 @@ from bagpipe_hpc.evaluation.pairs import (
 from bagpipe_hpc.evaluation.peers import Alone, Peers, spread
 
 BIN_BITS = 20
-"""Of a logit's ordered code a bin of the histogram has these: the sign, the exponent, and 11 bits behind the point."""
+"""Leading bits of a logit's ordered code, which number its bin: sign, exponent, and 11 bits behind the point."""
 _DROPPED_BITS = SCORE_BITS - BIN_BITS
 _Groups = NDArray[np.integer] | None
 _Weights = NDArray[np.float32] | None
 _BYTES_ALONE, _BYTES_SHARED = 64, 160
-"""Of a sample at the end of an evaluation: counts of keys with what sorts them, and what peers send each other."""
+"""Bytes a sample takes at the end of an evaluation, without and with other peers: counts of keys, with what sorts them;
+and what peers send each other."""
 _KEPT_APART = 1 << 16
 """Samples that are collected before they are counted: whole arrays take less time than the slices of batches."""
 
@@ -51,7 +52,7 @@ class Evaluation:
             predictions know more than how many rows are clicks. NaN where all labels are alike.
         calibration: mean prediction over mean label; NaN where no label is 1.
         group_auc: mean area of the groups that have both labels, weighted by their test rows (Zhou et al., KDD 2018);
-            NaN where no group has. None where nobody asked.
+            NaN where no group has. None where it was not asked for.
     """
 
     samples: int
@@ -69,7 +70,7 @@ class ClickEvaluation:
     Args:
         is_exact: keep every sample's logit, 8 bytes each, for an exact area; else count logits in 2**20 bins, 16 MiB.
             The same on all trainers.
-        by_group: tell the area by group, too; only where the area is exact.
+        by_group: compute the area by group, too; only where the area is exact.
     """
 
     def __init__(self, *, is_exact: bool = True, by_group: bool = False) -> None:
@@ -135,7 +136,7 @@ class ClickEvaluation:
         )
 
     def _take_in(self) -> None:
-        """Count the samples that wait for it."""
+        """Count the samples that were collected."""
         if not self._waiting:
             return
         labels, logits, groups, weights = zip(*self._waiting, strict=True)
@@ -223,7 +224,7 @@ def measure(labels: ArrayLike, logits: ArrayLike) -> Evaluation:
 
 
 def losses(is_click: NDArray[np.bool_], logits: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Binary cross-entropy of each sample, float64 `[n]`, computed so that sure predictions lose no digits.
+    """Binary cross-entropy of each sample, float64 `[n]`, computed so that confident predictions lose no digits.
 
     It is -log sigmoid(z) = log(1 + exp(-z)) for a click, and log(1 + exp(z)) for another sample.
     """
@@ -238,7 +239,7 @@ def predictions(logits: NDArray[np.float32]) -> NDArray[np.float64]:
 
 
 def _entropy(clicked: ExactSum, weight: ExactSum) -> float:
-    """Entropy in nats of a label that is 1 in so much of a weight; 0 where it is the same in all."""
+    """Entropy in nats of a label that is 1 for `clicked` of the whole `weight`; 0 where it is the same everywhere."""
     others = weight.less(clicked)
     if not (clicked and others):
         return 0.0
@@ -248,7 +249,7 @@ def _entropy(clicked: ExactSum, weight: ExactSum) -> float:
 def _weighted(
     clicks: NDArray[np.int64], others: NDArray[np.int64], twice_right: NDArray[np.int64]
 ) -> tuple[ExactSum, int]:
-    """Areas times samples of the groups that have both labels, added up; and the samples of these."""
+    """The sum of area times samples over the groups that have both labels; and the number of their samples."""
     both = (clicks > 0) & (others > 0)
     clicks, others, twice_right = clicks[both], others[both], twice_right[both]
     samples, total = clicks + others, ExactSum()

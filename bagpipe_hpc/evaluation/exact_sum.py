@@ -40,7 +40,7 @@ class ExactSum:
 
     @classmethod
     def of_count(cls, count: int) -> "ExactSum":
-        """A whole number."""
+        """The sum that is this whole number."""
         return cls(count * _UNIT)
 
     def less(self, other: "ExactSum") -> "ExactSum":
@@ -56,11 +56,11 @@ class ExactSum:
         return self._units / (count * _UNIT)
 
     def variance(self, squares: "ExactSum", count: int) -> float:
-        """Mean squared distance from their mean of `count` numbers, 1 or more, with this sum, rounded once.
+        """Mean squared distance of numbers from their mean, where this is their sum; rounded once.
 
         Args:
             squares: the sum of their squares.
-            count: how many there are.
+            count: how many there are, 1 or more.
         """
         return (squares._units * _UNIT * count - self._units**2) / (count * _UNIT) ** 2
 

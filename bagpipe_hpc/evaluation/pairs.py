@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 SCORE_BITS = 32
 MOST_GROUPS = 1 << 31
-"""What an entry has room for beside the logit and the label."""
+"""Number of groups that an entry has room for, beside the logit and the label."""
 _MOST_SAMPLES = 1 << 32
-"""Of so many, twice the number of pairs may not fit into 64 bits any more."""
+"""From so many on, twice the number of pairs may no longer fit into 64 bits."""
 
 
 def entries(
@@ -80,7 +80,7 @@ class PairCounts:
         return cls(keys[starts], np.add.reduceat(clicks, starts), np.add.reduceat(others, starts))
 
     def between(self, first: int, last: int) -> "PairCounts":
-        """Those at places `first` up to `last`."""
+        """The keys at places `first` up to `last`, with their counts."""
         return PairCounts(self.keys[first:last], self.clicks[first:last], self.others[first:last])
 
 
@@ -91,7 +91,7 @@ class GroupPairs(NamedTuple):
         group: its number.
         clicks: samples with a click.
         others: samples without.
-        twice_right: pairs in which the click has the higher logit, counted twice, and those of one key, counted once.
+        twice_right: pairs in which the click has the higher logit, counted twice, plus pairs of one key, counted once.
         tied: pairs of one key.
     """
 
@@ -102,7 +102,7 @@ class GroupPairs(NamedTuple):
     tied: int
 
     def then(self, above: "GroupPairs") -> "GroupPairs":
-        """With samples of the same group whose logits are all higher."""
+        """The pairs of these samples and of others of the same group, whose logits are all higher."""
         across = 2 * above.clicks * self.others
         return GroupPairs(
             self.group,
@@ -128,12 +128,12 @@ class GroupPairs(NamedTuple):
 
     @property
     def auc_error(self) -> float:
-        """Half the share of pairs of one key: so far the area may be away, were their logits known apart."""
+        """Half the share of pairs of one key: the area may be off by so much, as their logits are not told apart."""
         return self.tied / (2 * self.clicks * self.others)
 
 
 def pairs_by_group(counts: PairCounts) -> list[NDArray[Any]]:
-    """The fields of `GroupPairs` for each group, `[G]` each, groups ascending: int64, of very many samples integers."""
+    """The fields of `GroupPairs` for each group, ascending, `[G]` each: int64, or `int` for very many samples."""
     groups = (counts.keys >> np.uint64(SCORE_BITS)).astype(np.int64)
     starts = _starts(groups)
     if not starts.size:

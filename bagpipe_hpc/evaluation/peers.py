@@ -24,7 +24,7 @@ class Peers(Protocol):
         """The values of all, in their order; the same list on each. A value is small, and of plain Python."""
 
     def trade(self, parts: Sequence[PairCounts]) -> list[PairCounts]:
-        """Give part i to peer i; what all gave to this one, in their order."""
+        """Give part i to peer i; returns what all peers gave to this one, in their order."""
 
 
 class Alone:
@@ -45,8 +45,8 @@ def spread(counts: PairCounts, peers: Peers) -> PairCounts:
     """Share out the counts of all peers by ranges of keys: peer 0 gets the lowest, the last one the highest.
 
     A sample sort (Shi and Schaeffer, "Parallel Sorting by Regular Sampling", 1992): each names as many evenly spaced
-    keys of its own as there are peers, and the ranges are cut at evenly spaced ones of these. So with like numbers of
-    keys nobody gets more than about twice an even share of them.
+    keys of its own as there are peers, and the ranges are cut at evenly spaced ones of these. So where peers have
+    similar numbers of keys, none gets more than about twice an even share.
 
     Collective over: the peers.
 

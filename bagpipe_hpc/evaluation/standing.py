@@ -22,8 +22,8 @@ class Standing:
         samples: test rows of each.
         best_step: after which step the best one was; the first of equals.
         best: its value.
-        to_beat: the value of the last one that was better than the one before it by what counts.
-        without_better: evaluations since then.
+        to_beat: the value that the next one has to beat: of the last one that was better by enough (`Rule.least_gain`).
+        without_better: number of evaluations since that one.
     """
 
     measure: str
@@ -42,7 +42,7 @@ class Rule:
         measure: one of `HIGHER_IS_BETTER`.
         samples: test rows of the evaluations that are compared.
         patience: training ends after so many evaluations in a row that were not better; 0 never ends it.
-        least_gain: by how much a value must be better than the one to beat, for training to go on; 0: by anything.
+        least_gain: by how much a value must be better than the one to beat, to count as better; 0: by any amount.
     """
 
     measure: str
@@ -66,7 +66,7 @@ class Rule:
         return replace(after, without_better=before.without_better + 1)
 
     def applies_to(self, standing: Standing | None) -> bool:
-        """Whether a standing of an earlier run goes on by this rule."""
+        """Whether a standing of an earlier run can be continued by this rule."""
         return standing is not None and (standing.measure, standing.samples) == (self.measure, self.samples)
 
     def _gain(self, value: float, now: float) -> float:
@@ -77,7 +77,7 @@ class Judge:
     """Compares the evaluations of a run, the same on every trainer.
 
     Args:
-        rule: how.
+        rule: how they are compared.
         start: the standing in the checkpoint that the run goes on from; None at the start.
     """
 
