@@ -1,11 +1,11 @@
-"""What a section asks of its values. Standard library only, so that a mistake in a configuration is said at once."""
+"""Checks that sections make of their values. Standard library only, so that mistakes are reported at once."""
 
 from collections.abc import Sequence
 
 from bagpipe_hpc.config.doors import SettingError
 
 MOST_THREADS = 1024
-"""Of one process, as many as the largest hosts have cores. What the host at hand has is looked at before a run."""
+"""Most threads of one process, as many as the largest hosts have cores. A run is also held against its host's cores."""
 
 
 def require(holds: bool, key: str, value: object, cure: str) -> None:

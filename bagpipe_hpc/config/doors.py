@@ -37,7 +37,7 @@ class SettingError(ConfigError):
 
 
 class EntryError(SettingError):
-    """What a door names cannot be had here; on another host it may be another matter."""
+    """What a door names cannot be used on this host; on another host it may be."""
 
 
 DOOR = "door"
@@ -54,8 +54,9 @@ class Entry:
     """What a short name stands for; both are written `package.module:Class`, and imported when they are asked for.
 
     Attributes:
-        implementation: keeps the door's contract.
-        settings: its own settings, in a module that is quick to import: every command that reads a configuration does.
+        implementation: the class that keeps the door's contract.
+        settings: the class of its own settings, in a module that is quick to import: every command that reads a
+            configuration imports it.
     """
 
     implementation: str
@@ -68,7 +69,7 @@ class Door:
 
     Attributes:
         key: the setting that chooses, such as `model.name`.
-        prefix: of an entry's own settings, such as `model.`.
+        prefix: begins the keys of an entry's own settings, such as `model.`.
         entries: those with a short name.
     """
 
@@ -112,16 +113,16 @@ class Door:
 
     @contextmanager
     def blaming(self, name: str, what: str, library: str = "") -> Iterator[None]:
-        """Say of what the code of an entry raises in the body that this door named it, and in which line.
+        """Turn what the code of an entry raises in the body into an error that names the setting and the line.
 
         Args:
             name: of the entry.
-            what: it does wrong then.
-            library: folder of a package that the entry calls; of its lines none is blamed.
+            what: what goes wrong then, in words.
+            library: folder of a package that the entry calls; the line that is named is none of its lines.
 
         Raises:
-            EntryError: whatever it raises; an error that users may cause passes.
-            CapacityError: it met a limit of this process.
+            EntryError: for whatever the code raises, but for a `BagpipeError`, which passes.
+            CapacityError: the code met a limit of this process.
         """
         try:
             yield
@@ -137,7 +138,7 @@ class Door:
         module_name, colon, attribute = path.partition(":")
         if not (colon and all(module_name.split(".")) and attribute):
             raise SettingError(self.key, name, f"use {self._choices()}")
-        if "" not in sys.path:  # as `python -m` has it, and the command `bagpipe` has not
+        if "" not in sys.path:  # `python -m` has it there, the command `bagpipe` has not
             sys.path.append("")
         try:
             with self.blaming(name, f"importing {module_name} fails"):
@@ -167,7 +168,7 @@ class Door:
 
 
 def _place_of(module_name: str) -> str:
-    """Where a module was found, in brackets: one of another name's package may hide the one that is meant."""
+    """Where a module was found, in brackets: a module of the same name may hide the one that is meant."""
     file = getattr(sys.modules[module_name], "__file__", None)
     return f" ({file})" if file else ""
 
@@ -184,7 +185,7 @@ def _told(error: BaseException, library: str) -> str:
 
 
 def door_of(field: "dataclasses.Field[Any]") -> Door | None:
-    """The door whose entry's settings a field holds; None for a setting like others."""
+    """The door whose entry's settings a field holds; None for an ordinary setting."""
     return field.metadata.get(DOOR)
 
 

@@ -18,7 +18,7 @@ from bagpipe_hpc.config.values import BARE_KEY, CURES, converted, is_default, is
 from bagpipe_hpc.errors import ConfigError, FileError, read_small
 
 _MOST_BYTES = 1 << 20
-"""Of a configuration file; all settings with their meanings take a fiftieth of that."""
+"""Largest configuration file; all settings with their meanings take a fiftieth of that."""
 _BYTE_ORDER_MARK = "\ufeff"
 """Some editors begin each file with it."""
 
@@ -34,7 +34,7 @@ def setting_types(chosen: Mapping[str, str] | None = None) -> dict[str, object]:
     """The declared type of every setting, by its key `section.field`, in the order of the declarations.
 
     Args:
-        chosen: what doors name, by their keys; the defaults where it says nothing.
+        chosen: the entry that each door names, by the door's key; doors that are left out name their defaults.
 
     Raises:
         SettingError: a door has no such entry.
@@ -56,7 +56,7 @@ def setting_types(chosen: Mapping[str, str] | None = None) -> dict[str, object]:
 
 
 def _own_types(door: Door, name: str) -> dict[str, object]:
-    """The declared type of each of the own settings of what `door` names."""
+    """The declared type of each own setting of the entry `name` of a door."""
     settings = door.settings_class(name)
     with door.blaming(name, "the types in its Settings cannot be read"):
         own = get_type_hints(settings)
@@ -76,7 +76,7 @@ def _own_types(door: Door, name: str) -> dict[str, object]:
 
 
 def _make_settings(door: Door, name: str, values: dict[str, Any]) -> Any:
-    """The own settings of what a door names, of checked values; what is left out keeps its default.
+    """The own settings of what a door names, made of checked values; what is left out keeps its default.
 
     Raises:
         SettingError: they refuse a value.

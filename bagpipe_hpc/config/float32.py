@@ -9,7 +9,7 @@ _POSITIVE = "a number above 0 that float32 can hold, 1.2e-38 to 3.4e+38"
 
 
 def require_positive(key: str, value: float, otherwise: str = "") -> None:
-    """See that a number is above 0, and stays so, and finite, as float32.
+    """Check that a number is above 0, and as float32 is still above 0 and finite.
 
     Args:
         key: the setting.
@@ -17,14 +17,14 @@ def require_positive(key: str, value: float, otherwise: str = "") -> None:
         otherwise: what else it might be, for the message.
 
     Raises:
-        SettingError: it does not.
+        SettingError: it is not.
     """
     if not _SMALLEST <= value <= _LARGEST:
         raise SettingError(key, value, f"use {otherwise}{_POSITIVE}")
 
 
 def require_decay(key: str, value: float) -> None:
-    """See that a number is one by which a running mean can be multiplied in each step: from 0 to below 1.
+    """Check that a running mean can be multiplied by a number in each step: it is from 0 to below 1.
 
     Raises:
         SettingError: it is not.
@@ -34,7 +34,7 @@ def require_decay(key: str, value: float) -> None:
 
 
 def require_not_negative(key: str, value: float) -> None:
-    """See that a number is 0 or more, and stays finite as float32.
+    """Check that a number is 0 or more, and stays finite as float32.
 
     Raises:
         SettingError: it is not.
@@ -44,5 +44,5 @@ def require_not_negative(key: str, value: float) -> None:
 
 
 def is_float32(value: float) -> bool:
-    """Whether a number stays finite as float32; one so small that it becomes 0 does."""
+    """Whether a number stays finite as float32; it may be so small that it becomes 0."""
     return -_LARGEST <= value <= _LARGEST

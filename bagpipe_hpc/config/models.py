@@ -1,7 +1,7 @@
 """The settings of the models that come with the package. Standard library only.
 
-Hidden widths of an MLP are a list; what follows them, the layer of the outputs, is added by the model. Where the logit
-has weights of rows as terms, `initial_bound` is the bound of their first values (`Config.initial_bound`).
+Hidden widths of an MLP are a list; the model adds the layer of the outputs, which follows them. Where weights of rows
+are terms of the logit, `initial_bound` is the bound of their first values (`Config.initial_bound`).
 """
 
 from collections.abc import Sequence
@@ -96,8 +96,8 @@ class DCNv2Settings:
     cross_layers: int = 3
     """Layers of the cross network."""
     cross_rank: int = 0
-    """Rank of its matrices, each of which is a product of two; 0 for whole ones. It saves work below half of the number
-    of inputs."""
+    """Rank of its matrices, each of which is then a product of two; 0 for whole matrices. A rank below half of the
+    number of inputs saves work."""
     structure: str = "stacked"
     """`stacked`: the MLP reads what the cross network gives; `parallel`: both read the inputs."""
     deep_mlp: tuple[int, ...] = (768, 768)
@@ -123,8 +123,8 @@ class DLRMDCNv2Settings:
     cross_layers: int = 3
     """Layers of the cross network."""
     cross_rank: int = 512
-    """Rank of its matrices, each of which is a product of two; 0 for whole ones. It saves work below half of the number
-    of inputs."""
+    """Rank of its matrices, each of which is then a product of two; 0 for whole matrices. A rank below half of the
+    number of inputs saves work."""
     top_mlp: tuple[int, ...] = (1024, 1024, 512, 256)
     """Hidden widths of the MLP over what the cross network gives; a last layer with a logit for each label is added."""
 

@@ -22,22 +22,22 @@ class RateConfig:
     section: ClassVar[str] = "rate"
 
     warmup_steps: int = 0
-    """Steps W over which the rate rises: step s has s/W of the full one. 0: all of it from the first step on."""
+    """Steps W over which the rate rises: step s has s/W of the full rate. 0: the full rate from the first step on."""
     decay: str = "constant"
     """How the rate falls: `constant` (not at all), `step` (times `gamma` after each `decay_steps` steps), `cosine`
     (half a cosine over `decay_steps` steps), `polynomial` ((1 - d/`decay_steps`)^`power` in the d-th step of the
-    decay: MLPerf's). Behind `decay_steps` steps of the last two it stays at `end_factor`."""
+    decay: MLPerf's). After `decay_steps` steps, the last two stay at `end_factor`."""
     decay_start: int = 0
-    """Steps before the decay begins, those of the warm-up among them; 0: it begins behind the warm-up."""
+    """Steps before the decay begins, including the warm-up; 0: it begins right after the warm-up."""
     decay_steps: int = 0
-    """Steps of the decay; with `step`, between two falls. Needed by every decay: they do not depend on how long the run
-    is, so that a run may be stopped and go on, or be made longer."""
+    """Steps of the decay; with `step`, between two falls. Every decay needs it: it does not follow from the length of
+    the run, so that a run may be stopped and go on, or be made longer."""
     end_factor: float = 0.0
     """Least part of the full rate that the decay leaves, from 0 to 1."""
     power: float = 2.0
-    """Of `polynomial`; 1 is a straight line."""
+    """Exponent of `polynomial`; 1 is a straight line."""
     gamma: float = 0.1
-    """Of `step`, above 0 and below 1."""
+    """Factor of each fall of `step`, above 0 and below 1."""
 
     def __post_init__(self) -> None:
         self._require(self.decay in DECAYS, "decay", f"use one of {', '.join(DECAYS)}")

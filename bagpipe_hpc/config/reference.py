@@ -52,7 +52,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class OwnSettings:
-    """The own settings of what a door can name."""
+    """The own settings of an entry of a door."""
 
     choice: str
     """How to choose it, such as `name = "dlrm"`."""
@@ -71,9 +71,9 @@ class Section:
     meaning: str
     """The docstring of its class."""
     settings: tuple[Setting, ...]
-    """Its settings with the own ones of what its doors name by default, in the order of their declarations."""
+    """Its settings, with those of the default entries of its doors, in the order of their declarations."""
     others: tuple[OwnSettings, ...]
-    """Those of what its doors can name besides."""
+    """The settings of other entries of its doors."""
 
 
 def sections() -> Iterator[Section]:
@@ -109,7 +109,7 @@ def _own_settings(door: Door, defaults: Any) -> list[Setting]:
 
 
 def _others(door: Door, default: type[Any]) -> Iterator[OwnSettings]:
-    """The entries with a short name and settings of their own, but for the one that is named by default."""
+    """The entries with a short name and settings of their own, without the default entry."""
     for name in door.entries:
         kind = door.settings_class(name)
         if kind is not default and fields(kind):

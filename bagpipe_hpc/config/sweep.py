@@ -16,9 +16,9 @@ from bagpipe_hpc.errors import ConfigError
 _OUTPUT = "train.output"
 
 _MOST_NAME_BYTES = 255
-"""Of a file's name, on nearly every file system."""
+"""Longest name of a file, on nearly every file system."""
 
-# What opens, counts where a value may begin: the apostrophe of `data.path=anna's` opens nothing.
+# Quotes and brackets open only where a value may begin: the apostrophe of `data.path=anna's` opens nothing.
 _TOKEN = re.compile(
     r"""(?P<string>(?<![^\s,=\[{])(?:"(?:\\.|[^"\\])*"|'[^']*'))|(?P<open>(?<![^\s,=\[{])[\[{])|(?P<close>[\]}])|.""",
     re.DOTALL,
@@ -31,7 +31,7 @@ def sweep_runs(path: Path, settings: Sequence[str]) -> list[list[str]]:
     Args:
         path: TOML file that all runs share.
         settings: `section.field=value,value`, each as in an override; commas within lists, tables and strings in quotes
-            part no values.
+            do not separate values.
 
     Returns:
         For each run its overrides, in the order of `settings`, with `train.output` last: a folder of its own below the

@@ -1,4 +1,4 @@
-"""Settings that others leave without effect: what a run says of them. Pure; standard library only."""
+"""What a run says of settings that have no effect because of other settings. Pure; standard library only."""
 
 from collections.abc import Iterator
 

@@ -89,7 +89,7 @@ def is_default(value: object, kind: object) -> bool:
 
 
 def written_value(key: str, written: str, kind: object, source: str) -> object:
-    """What the value of an override or an option is written for, not yet checked against its type."""
+    """The value that the text of an override or an option stands for, not yet checked against its type."""
     quoted = written.startswith(('"', "'"))
     if kind is str and not quoted:
         return written  # a folder named 2024 or true is a folder
@@ -105,15 +105,15 @@ def written_value(key: str, written: str, kind: object, source: str) -> object:
 
 
 def chosen_names(patterns: Sequence[str], names: Sequence[str], key: str) -> list[str]:
-    """The names that some of the patterns mean, in their own order.
+    """The names that match one of the patterns at least, in the order of `names`.
 
     Args:
         patterns: names, in which `*` stands for any characters.
-        names: all that there are.
+        names: all names that there are.
         key: of the setting, for messages.
 
     Raises:
-        ConfigError: a pattern means none of them.
+        ConfigError: a pattern matches none of them.
     """
     matching = {pattern: re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL) for pattern in patterns}
     for pattern, words in matching.items():
@@ -131,7 +131,7 @@ def toml_value(value: object) -> str:
         case int() | float():
             return repr(value)
         case str():
-            # TOML basic strings are JSON strings, but that TOML wants the delete character escaped.
+            # TOML's basic strings are JSON strings, except that TOML wants the delete character escaped.
             return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
         case list() | tuple():
             return f"[{', '.join(toml_value(item) for item in value)}]"

@@ -26,10 +26,10 @@ class DataConfig:
     shuffle: bool = True
     """Permute the training rows anew in every epoch; false keeps the order of the shards."""
     lanes: int = 0
-    """So many blocks, from all over the data, are open at once, and each batch takes the same number of rows of each.
-    Then a trainer reads the blocks of its own slice alone; with 1 it reads all that the batch has
-    (docs/sample-order.md). Fewer are used where a lane would have less than 8 blocks. 0 takes as many as the data have
-    room for with 32 blocks each, 1,024 at most. Without effect if `shuffle` is false or a policy orders the samples."""
+    """Number of blocks, from all over the data, that are open at once; each batch takes equally many rows of each. So a
+    trainer reads only the blocks of its own slice; with 1 lane it reads all that the batch has (docs/sample-order.md).
+    Fewer lanes are used where one would have less than 8 blocks. 0 takes as many as the data have room for with 32
+    blocks each, 1,024 at most. Without effect if `shuffle` is false or a policy orders the samples."""
     verify: str = "full"
     """`full` checks every shard's checksum before training; `quick` checks sizes and shapes only."""
     reader_threads: int = 0
@@ -49,7 +49,7 @@ class FeaturesConfig:
 
     pooling: str = "sum"
     """What a model gets of the rows of a sample and feature: their `sum`, their `mean` (by the number of ids, whatever
-    weights these have), or all of them as a `sequence`. Without ids it is zeros, or an empty sequence."""
+    weights these have), or all of them as a `sequence`. Without ids it gets zeros, or an empty sequence."""
     pooling_of: dict[str, Any] = field(default_factory=dict)
     """The same for single features, such as `{ history = "sequence", genres = "mean" }`."""
     longest: int = 0

@@ -21,8 +21,8 @@ class RolesConfig:
     """How MPI ranks are split."""
 
     servers: int = 0
-    """Embedding servers; one rank is the oracle, the rest train. 0 takes a trainer for each GPU, servers of the rest;
-    without GPUs, or by `rank_order`, 2 servers of 5 or more ranks, else 1."""
+    """Number of embedding servers; one rank is the oracle, the rest train. 0: a trainer for each GPU, and the rest are
+    servers; without GPUs, or with `placement = rank_order`, 2 servers among 5 ranks or more, otherwise 1."""
     placement: str = "auto"
     """Which rank takes which role: `auto` puts trainers where GPUs are, servers where memory is, the oracle apart from
     servers; on a single host it is `rank_order`: the first rank is the oracle, servers and trainers follow."""
@@ -56,18 +56,18 @@ class KernelsConfig:
     backend: str = "auto"
     """`native` (C++, CUDA), `reference` (NumPy and torch, same results), or `auto` for native where it was built."""
     linear: str = "auto"
-    """What multiplies the matrices of linear layers: `onednn`, `torch` (its BLAS; the GPU's on a GPU), or `auto`: what
-    the checkpoint was trained with where a run goes on, else oneDNN where it is faster by 5 % at least on the
+    """What multiplies the matrices of linear layers: `onednn`, `torch` (its BLAS; the GPU's on a GPU), or `auto`: in a
+    run that goes on, what its checkpoint was trained with; in others, oneDNN where it is faster by at least 5 % on the
     trainers' x86 CPUs, measured before the first step, and torch elsewhere. The run's `config.toml` says which it was.
     Without effect with `model.precision = bfloat16`, which torch multiplies. A model of your own that computes its
     layers itself takes `auto` or `torch`."""
     planner_threads: int = 0
     """Threads of the oracle's native planner, which share out the work; 0 takes one for each 200,000 look-ups of a
-    batch, where rows have one home 1 + T / 128 times as many, but not more than there are cores that it may use, and
-    32 at most."""
+    batch (where rows have one home, 1 + T / 128 times as many), but no more than the cores that it may use, and 32 at
+    most."""
     planner_state: str = "auto"
-    """Rows that the native planner keeps: `dense` all, `sparse` those in the window, `auto` what cannot take more. It
-    plans with `policy.name = bagpipe` and `none`; without effect with others."""
+    """Which rows the native planner keeps a state for: `dense` all rows, `sparse` those in the window, `auto`, table by
+    table, `sparse` where that cannot take more memory. Only `policy.name = bagpipe` and `none` have this planner."""
     row_threads: int = 0
     """CPU threads of a trainer's native row operations (gather, scatter, sums, updates); 0 takes `train.threads`."""
 
@@ -81,7 +81,7 @@ class KernelsConfig:
 
 @dataclass(frozen=True)
 class DebugConfig:
-    """For tests, and for those who look for an error."""
+    """For tests, and for debugging."""
 
     verify_rows: bool = False
     """Carry a version with every row and check each read against the plan."""

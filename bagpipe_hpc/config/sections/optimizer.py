@@ -28,14 +28,14 @@ class OptimizerConfig:
     dense_options: dict[str, Any] = field(default_factory=dict)
     """Further keyword arguments of the dense optimizer, such as `{ momentum = 0.9 }`."""
     dense_clip_norm: float = 0.0
-    """Longest gradient of all dense weights together: a longer one, summed over the trainers, is scaled down to this
-    Euclidean norm; 0 leaves any as it is."""
+    """Largest norm of the gradient of all dense weights together: a longer one, summed over the trainers, is scaled
+    down to this Euclidean norm; 0 leaves any as it is."""
     rows_clip_norm: float = 0.0
-    """Longest gradient of an embedding row: a longer one, summed over the batch, is scaled down to this Euclidean norm,
-    each row by itself; 0 leaves any as it is."""
+    """Largest norm of an embedding row's gradient: a longer one, summed over the batch, is scaled down to this
+    Euclidean norm, each row by itself; 0 leaves any as it is."""
     rows_weight_decay: float = 0.0
-    """Draws the weights of embedding rows towards 0, each time that a batch uses them; 0 does not. See
-    `rows_weight_decay_mode`."""
+    """How strongly the weights of embedding rows are pulled towards 0 each time that a batch uses them; 0: not at all.
+    See `rows_weight_decay_mode`."""
     rows_weight_decay_mode: str = "l2"
     """`l2` adds `rows_weight_decay` times the weights to the gradient of a row (torch's `weight_decay`); `decoupled`
     takes the learning rate times `rows_weight_decay` times the weights off the weights themselves, before the update
@@ -50,7 +50,7 @@ class OptimizerConfig:
         self._check_decay()
 
     def _check_decay(self) -> None:
-        """See that the decay of rows has an effect that float32 weights can show."""
+        """Check that the decay of rows has an effect that float32 weights can show."""
         key, decay, mode = "optimizer.rows_weight_decay", self.rows_weight_decay, self.rows_weight_decay_mode
         require_not_negative(key, decay)
         require_one_of(f"{key}_mode", mode, DECAY_MODES)

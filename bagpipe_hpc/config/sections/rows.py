@@ -49,8 +49,8 @@ class CacheConfig:
     rows: int = 0
     """Most rows that a trainer's cache may hold: a window that needs more is shortened; 0 takes what is needed."""
     measure: str = "beginning"
-    """What tells the rows that a window needs: the run's `beginning`, and some more, so that training begins at
-    once; or `all` its batches, read once before the first step, which is exact."""
+    """What the number of rows that a window needs is taken from: the run's `beginning`, with some to spare, so that
+    training begins at once; or `all` its batches, read once before the first step, which is exact."""
     sharing: str = "auto"
     """Where rows live that several trainers use: `replicated` at all of them, which sum and update alike; `home` at
     one, to which the others send gradients, and which sends them copies; `tiered`: some at all, some at one of each

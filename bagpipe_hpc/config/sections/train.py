@@ -13,7 +13,7 @@ AT_ONCE, LATE = WEIGHT_GRADIENTS = ("at_once", "late")
 MOVER, OWN, _ = SUMS_THREADS = ("mover", "own", "auto")
 WARM_START_PARTS = ("all", "rows", "dense")
 MOST_EXACT_SAMPLES = 1 << 30
-"""Of an evaluation whose predictions are all kept."""
+"""Most test rows of an evaluation whose predictions are all kept."""
 _LONGEST_TIMEOUT_S = 31_536_000
 
 
@@ -22,34 +22,34 @@ class TrainConfig:
     """Length, outputs and arithmetic of a run."""
 
     batch_size: int = 2048
-    """Samples of a global batch, shared out over the trainers: in contiguous slices, unless the policy says else."""
+    """Samples of a global batch, shared out over the trainers: in contiguous slices, unless a policy says otherwise."""
     epochs: int = 1
     """Passes over the training rows."""
     max_steps: int = 0
-    """Stop after this many steps in all, with those that a policy passes over; 0 trains all epochs to their end."""
+    """Stop after this many steps in all, including those that a policy passes over; 0 trains all epochs to the end."""
     seed: int = 1
     """Seed of the first weights and of the sample order."""
     output: str = "output"
     """Folder for the checkpoint, the resolved configuration, the metrics and the logs."""
     overwrite: bool = False
-    """Replace an earlier run in `output`, or what one that goes on has behind the checkpoint of `resume`; false refuses
-    to touch either."""
+    """Replace an earlier run in `output`, or, of a run that goes on, what is newer than the checkpoint of `resume`;
+    false refuses to touch either."""
     resume: str = ""
     """Go on from a checkpoint: `auto` from the newest complete one in `output`, or from the start where there is none;
-    else the checkpoint's folder, or a run's output folder for its newest. Empty starts anew."""
+    or a checkpoint's folder, or a run's output folder for its newest. Empty starts anew."""
     preflight: bool = False
     """Examine hosts, links and the output folder first, as `bagpipe doctor` does; a failed check refuses the run."""
     checkpoint_every_steps: int = 0
     """Steps between checkpoints besides the one at the end; 0 writes only that one."""
     full_checkpoint_every: int = 1
-    """Every so many checkpoints one holds all rows, the first of a start among them; those between hold the rows that
-    were updated since the one before, and need it. 1: each holds all rows, as the one-rank run's do."""
+    """One in so many checkpoints holds all rows, and so does the first one of each start; the others hold the rows that
+    were updated since the one before, and need it. 1: each holds all rows, as always in the one-rank run."""
     checkpoint_copy: bool = True
     """Servers copy the rows of a checkpoint where memory is free for it, and write the copy while training goes on;
     false: training stands still while they write."""
     keep_checkpoints: int = 0
-    """Complete checkpoints that are kept in `output`, and those that they need: older ones are removed after a new one;
-    0 keeps all."""
+    """Number of complete checkpoints that are kept in `output`, besides those that they need; older ones are removed
+    after each new one. 0 keeps all."""
     checkpoint_at_end: bool = True
     """Write a checkpoint when the last step is done; false is for measurements, which need no result."""
     evaluate: bool = True
@@ -65,32 +65,34 @@ class TrainConfig:
     """Sparse feature by whose ids test rows are grouped for an AUC by group, such as `C1`; empty for none. Evaluations
     of more than `exact_auc_samples` rows have none."""
     best_by: str = "auc"
-    """By what evaluations are compared: `auc` or `group_auc`, the higher the better, or `log_loss`, the lower."""
+    """Measure by which evaluations are compared: `auc` or `group_auc`, where higher is better, or `log_loss`, where
+    lower is."""
     keep_best: bool = False
     """Write a checkpoint after each evaluation that is the best so far, and keep that one whatever `keep_checkpoints`
     says; `checkpoints/best.json` names it."""
     stop_after: int = 0
     """End training, with a checkpoint, after so many evaluations in a row that were not better; 0 trains to the end."""
     stop_min_delta: float = 0.0
-    """What `stop_after` calls better: by at least this."""
+    """By at least how much an evaluation must be better for `stop_after` to count it as better."""
     log_every_steps: int = 10
     """Steps between progress lines and metrics records."""
     log_trainers: int = 16
-    """Trainers up to whose number a metrics record tells of each by itself. It always tells of their mean, and of the
-    one that the others waited for; `summary.json` tells of each."""
+    """With up to so many trainers, a metrics record has the figures of each. It always has their mean, and names the
+    trainer that the others waited for; `summary.json` has the figures of each."""
     device: str = "auto"
     """Where the trainers compute: `cpu`, `cuda`, or `auto`: on GPUs where every trainer has one of its own, else on
     CPUs."""
     threads: int = 1
-    """CPU threads of a trainer's dense model; 0 shares the cores that a trainer may use with the trainers that may use
-    them too, and gives all trainers the least of these numbers."""
+    """CPU threads of a trainer's dense model; 0: trainers that may use the same cores share them evenly, and all
+    trainers take the smallest share."""
     deterministic: bool = False
     """Sum dense gradients in rank order too, so that any number of trainers gives the reference's bits; slower with
     Horovod. Sums by `mpi` (`dense_sums`) are always in that order. Trainers that add changes to one row (`policy.name =
     "het"`) do so one after the other, in that order."""
     row_sums: str = "float32"
-    """Numbers in which gradients of rows travel between trainers: `float32`; or `bfloat16` or `float16`, of half the
-    bytes. They are added in float32; the sum itself is rounded too from three trainers on. See docs/optimizers.md."""
+    """Type of numbers as which gradients of rows travel between trainers: `float32`; or `bfloat16` or `float16`, which
+    take half the bytes. They are added in float32; from three trainers on, the sum is rounded, too. See
+    docs/optimizers.md."""
     reference_slices: int = 1
     """One-rank run only: sum gradients over this many slices of a batch, as that many trainers would."""
     trace: str = ""
@@ -100,7 +102,7 @@ class TrainConfig:
     warm_start: str = ""
     """Start anew, with the weights of this checkpoint or exported folder instead of the seed's: rows by table and
     value, the dense half by name. It is step 0 of another training, with new optimizer states. Where `resume` finds a
-    checkpoint, that goes first."""
+    checkpoint, that is used instead."""
     warm_start_takes: str = "all"
     """What `warm_start` takes of the checkpoint: `all`, `rows` alone, or the `dense` half alone."""
     dense_sums: str = "horovod"
@@ -109,9 +111,9 @@ class TrainConfig:
     them; or `auto`: `horovod` on GPUs, `grid` from 64 trainers on, `horovod` where each trainer has a core more than
     `threads`, else `mpi`. The run's `config.toml` says which it was."""
     sums_thread: str = "auto"
-    """Who moves sums of dense gradients by messages on (`dense_sums = mpi` or `grid`) while a trainer computes: its
-    `mover`, beside rows; a thread of its `own`, which keeps a core busy until they are there; or `auto`: its own where
-    the trainer has two cores more than `threads`. The bits are the same."""
+    """Which thread moves sums of dense gradients by messages (`dense_sums = mpi` or `grid`) on while a trainer
+    computes: the `mover`, beside rows; one of its `own`, which keeps a core busy until the sums are there; or `auto`:
+    its own where the trainer has two cores more than `threads`. The bits are the same."""
     plans: str = ""
     """Folder of plans that `bagpipe plan --save` wrote for this run: the oracle sends these and plans nothing, with the
     same bits (docs/plan.md). Plans of another run are refused. Empty: the oracle plans."""
@@ -120,13 +122,14 @@ class TrainConfig:
     """Seconds between the small files in which each rank says what it does, for `bagpipe top`; 0 for none, else 1 or
     more."""
     prometheus: str = ""
-    """Folder for a file of each rank for node exporter's textfile collector, written as often; empty for none."""
+    """Folder for a file of each rank for node exporter's textfile collector, written every `status_every_s` seconds;
+    empty for none."""
     tensorboard: bool = False
     """Write event files for TensorBoard to `output`/tensorboard; needs the package `tensorboard`."""
     weight_gradients: str = AT_ONCE
-    """When several trainers on CPUs compute the gradients of linear layers' weights: `at_once`, with those of their
-    inputs; or `late`, behind all of those, so that gradients of rows leave sooner and travel behind them. The bits are
-    the same. It pays with many trainers whose steps take several milliseconds (docs/simulate.md)."""
+    """When several trainers on CPUs compute the gradients of linear layers' weights: `at_once`, with those of the
+    layers' inputs; or `late`, after all of those, so that gradients of rows leave sooner and travel meanwhile. The bits
+    are the same. It pays with many trainers whose steps take several milliseconds (docs/simulate.md)."""
     late_share: float = 1.0
     """Which gradients of weights are late with `weight_gradients = late`: those of the first layers, as long as these
     hold no more than this share of the dense weights."""
@@ -173,16 +176,16 @@ class TrainConfig:
 
     @property
     def row_sum_bytes(self) -> int:
-        """Of a number of a row's gradient that travels between trainers."""
+        """Bytes of a number of a row's gradient that travels between trainers."""
         return 4 if self.row_sums == "float32" else 2
 
     @property
     def share_of_late_weights(self) -> float:
-        """Of the dense weights, that those with late gradients are at most."""
+        """Largest share of the dense weights that may have late gradients."""
         return self.late_share if self.weight_gradients == LATE else 0.0
 
     def _check_evaluations(self) -> None:
-        """See that evaluations can be made and compared as they are asked for."""
+        """Check that evaluations can be made and compared as they are asked for."""
         require_one_of("train.best_by", self.best_by, BEST_BY)
         by_group = self.best_by != "group_auc" or bool(self.auc_group)
         require(by_group, "train.best_by", self.best_by, "set train.auc_group, or use auc or log_loss")
