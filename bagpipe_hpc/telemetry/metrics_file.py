@@ -1,6 +1,6 @@
 """`metrics.jsonl`: a JSON object a line, in the order in which things happened.
 
-Long runs write millions of lines, so they are read one by one, and what nobody needs of them is not kept.
+Long runs write millions of lines, so they are read one by one, and only what is needed of them is kept.
 """
 
 import json
@@ -14,9 +14,9 @@ from bagpipe_hpc.storage.atomic_write import atomic_write
 METRICS_NAME = "metrics.jsonl"
 SUMMARY_NAME = "summary.json"
 _STEPS = 1 << 63
-"""No run has so many."""
+"""Steps stay below this: no run has so many."""
 _SHOWN = 5
-"""Of damaged lines."""
+"""Most damaged lines whose numbers are shown."""
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ class Metrics(NamedTuple):
 
     Attributes:
         events: in their order, as far as they were kept.
-        damaged: numbers of the lines, from 1, that hold none; a last one that was cut off in writing is no damage.
+        damaged: numbers, from 1, of the lines that hold no event; a last line that was cut off in writing is not one.
     """
 
     events: list[dict[str, Any]]
@@ -85,12 +85,12 @@ def _is_step(value: object) -> bool:
 
 
 def is_made_again(event: dict[str, Any], samples: Collection[int]) -> bool:
-    """Whether an event is an evaluation on one of some numbers of test rows; one that does not say on how many, is."""
+    """Whether an event is an evaluation whose number of test rows is among `samples`, or is not said."""
     return event["event"] == "evaluation" and bool(samples) and event.get("samples") in (None, *samples)
 
 
 def cut_metrics(path: Path, step: int, made_again: Collection[int]) -> None:
-    """Keep what a run had told when it wrote the checkpoint of a step; it tells the rest once more.
+    """Keep the events of a run up to the checkpoint of a step, from which it goes on: it writes the later ones anew.
 
     Args:
         path: of the file.

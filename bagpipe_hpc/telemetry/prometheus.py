@@ -7,7 +7,7 @@ from typing import Any
 from zlib import crc32
 
 _LONGEST_NAME = 100
-"""Bytes of a run's name in that of a file, which may have 255."""
+"""Most bytes of a run's name in a file's name, which may have 255."""
 _HELP = {
     "bagpipe_step": ("gauge", "Training steps done, as this rank counts them."),
     "bagpipe_value": ("gauge", "What the first trainer has measured last, such as the loss, by name."),
@@ -23,7 +23,7 @@ _HELP = {
 
 
 def prometheus_name(rank: str, output: Path) -> str:
-    """Name of a rank's file in a folder of many runs, some of whose output folders may have one name.
+    """Name of a rank's file in a folder of many runs, whose output folders may have the same name.
 
     Args:
         rank: its name.

@@ -1,4 +1,4 @@
-"""What a run tells, as roles and checkpoints see it. By itself it tells nothing."""
+"""The interface by which roles and checkpoints tell what a run does; the base class does nothing with it."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from bagpipe_hpc.telemetry.trainer_steps import TrainerSteps
 
 
 class Record:
-    """A context manager around a run, on the one rank that tells of it; a kind of run overrides what it has to tell."""
+    """A context manager around a run, on the one rank that tells of it; subclasses override what they tell."""
 
     def __enter__(self) -> "Record":
         return self
@@ -41,7 +41,7 @@ class Record:
         """
 
     def evaluation(self, step: int, epoch: int, evaluations: Mapping[str, Evaluation], seconds: float) -> None:
-        """An evaluation took `seconds`; of each label by its name, the first judges the run."""
+        """An evaluation of each label, by its name, took `seconds`; the first label's is what the run is judged by."""
 
     def scored(self, batches: int, of: int) -> None:
         """So many batches of an evaluation or a prediction are done."""
@@ -59,7 +59,7 @@ class Record:
             manifest: its manifest.
             directory: where it is.
             stood_still_s: how long training stood still for it.
-            seconds: from then to now.
+            seconds: from its announcement to now.
         """
 
     def summary(self, trainers: list[dict[str, float]], stats: StepStats, details: dict[str, Any]) -> None:

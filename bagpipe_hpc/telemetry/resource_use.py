@@ -1,4 +1,4 @@
-"""What a rank has used of its machine: memory, processor time, page faults; and what it did in which time."""
+"""What a rank has used of its machine: memory, processor time, page faults; and how long it did what."""
 
 import json
 import resource
@@ -29,7 +29,7 @@ class ResourceUse:
 
     @classmethod
     def now(cls) -> "ResourceUse":
-        """Of this process, up to now."""
+        """The use of this process, up to now."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
         return cls(usage.ru_maxrss * 1024, _shared_bytes(), usage.ru_utime + usage.ru_stime, usage.ru_minflt)
 

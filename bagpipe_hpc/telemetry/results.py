@@ -9,7 +9,7 @@ _FURTHER_MEASURES = {
     "calibration": "calibration",
     "group_auc": "AUC by group",
 }
-"""Said where they have a meaning; a metrics file of an earlier version may not have them."""
+"""Shown where they have a meaning; a metrics file of an earlier version may lack them."""
 
 
 def quality(evaluation: dict[str, Any], split: str = "test") -> str:

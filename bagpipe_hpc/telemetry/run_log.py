@@ -1,6 +1,6 @@
 """Where log lines go: a file a rank; those of oracle and first trainer, and all warnings, also to stderr.
 
-Nothing in them commands a terminal (`printable`): they name files.
+They contain names of files, so control characters are taken out (`printable`): none may command a terminal.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ _FILE_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 log = logging.getLogger(__name__)
 
 _MOST_EARLIER = 1000
-"""Lines from before there is a log file that are kept for it."""
+"""Most lines from before there is a log file that are kept for it."""
 
 
 class Voice(Enum):
@@ -29,7 +29,7 @@ class Voice(Enum):
     QUIET = "quiet"
     """Warnings alone."""
     USUAL = "usual"
-    """What the ranks say that speak for the run, and warnings of all."""
+    """What is said by the ranks that speak for the run, and warnings of all ranks."""
     VERBOSE = "verbose"
     """What all ranks say."""
 
@@ -79,7 +79,7 @@ def log_to_file(path: Path) -> None:
 
 
 def note_failure(message: str) -> None:
-    """Write why this rank ends the job to its log file; a launcher that the network is cut from shows it nowhere."""
+    """Write why this rank ends the job to its log file; a launcher that is cut off by the network shows it nowhere."""
     log.error(message.rstrip(), extra=IN_FILE_ONLY)
 
 

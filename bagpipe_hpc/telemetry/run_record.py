@@ -26,7 +26,7 @@ from bagpipe_hpc.terminal import ERASE_LINE, IN_FILE_ONLY, columns, printable
 log = logging.getLogger(__name__)
 
 _LINE_EVERY_S = 30.0
-"""Between lines of progress where they stay, for they go to no terminal."""
+"""Seconds between lines of progress where they stay, since they do not go to a terminal."""
 
 
 class _Shown(NamedTuple):
@@ -45,7 +45,7 @@ class RunRecord(Record):
         output: the run's output folder.
         total_steps: steps of the whole run, for the time that is left.
         has_cache: whether rows come through a cache, so that there are hits and waits to report.
-        each_of: trainers up to whose number the metrics tell of each by itself.
+        each_of: with up to so many trainers, the metrics have the figures of each.
 
     Raises:
         OutputError: by every method that writes, if it cannot.
@@ -175,7 +175,7 @@ class RunRecord(Record):
             self._evaluating = None
 
     def evaluation(self, step: int, epoch: int, evaluations: Mapping[str, Evaluation], seconds: float) -> None:
-        """Report an evaluation that took `seconds`, of each label by its name; the first judges the run."""
+        """Report an evaluation of each label, by its name, that took `seconds`; the run is judged by the first."""
         self._end_line()
         first, *further = evaluations
         more = {"further_labels": {name: asdict(evaluations[name]) for name in further}} if further else {}
@@ -192,7 +192,7 @@ class RunRecord(Record):
             manifest: its manifest.
             directory: where it is.
             stood_still_s: how long training stood still for it.
-            seconds: from then to now.
+            seconds: from its announcement to now.
         """
         self._saving = None
         self._end_line()
@@ -309,16 +309,16 @@ _COLUMNS = {
     "over_hosts": "over hosts",
 }
 _OF_HOMES = ("copied", "sent_home", "relayed", "over_hosts")
-"""Left out where rows are replicated, travel directly, or have one home."""
+"""Columns that are left out where they are all 0, as where rows are replicated, travel directly, or have one home."""
 _MOST_LINES = 16
-"""Trainers that have a line each."""
+"""Most trainers for which each has a line."""
 
 
 def summary_lines(trainers: list[dict[str, float]], width: int = 0) -> list[str]:
     """A table of means per step, one line a trainer; in several parts where all columns are wider than `width`.
 
-    Of very many trainers it has their mean, and the two that waited least and most for sums over all: the others wait
-    for the first of them.
+    Of very many trainers it has their mean, and the two that waited least and most for sums over all: the one that
+    waited least is the one that the others waited for.
     """
     told = _few(trainers)
     cells: list[list[str]] = []

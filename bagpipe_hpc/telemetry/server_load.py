@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 ServerLoad = dict[str, int]
-"""Of one server: `rows_got`, `rows_put`, `rows_added`, and the bytes of all of them."""
+"""What was moved at one server: `rows_got`, `rows_put`, `rows_added`, and the `bytes` of all of them."""
 
 
 def server_loads(moved: Sequence[Mapping[str, NDArray[np.int64]]], record_bytes: Sequence[int]) -> list[ServerLoad]:

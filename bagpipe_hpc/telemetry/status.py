@@ -29,9 +29,9 @@ BETWEEN = {Role.ORACLE: "reading", Role.SERVER: "serving", Role.TRAINER: "moving
 """What a role does where no span is under way."""
 
 _LONGEST_WRITE_S = 30.0
-"""A run does not wait longer at its end for a file system that does not answer."""
+"""Longest wait at the end of a run for a file system that does not answer."""
 _LONGEST_READ_S = 10.0
-"""Nor the end of a run that has failed."""
+"""Longest wait for it at the end of a run that has failed."""
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class Status:
 class StatusWriter:
     """Writes the files of a rank during its body; a context manager.
 
-    A file that cannot be written is said once, and the run goes on without.
+    A file that cannot be written is reported once, and the run goes on without it.
 
     Args:
         role: of the rank.
@@ -129,7 +129,7 @@ class StatusWriter:
                     self._prometheus.unlink(missing_ok=True)
 
     def now(self, doing: list[str] | None = None) -> Status:
-        """What the rank does at this moment; `doing` where that is known better."""
+        """What the rank does at this moment; `doing`, if given, in place of what the trace says."""
         under_way, since_s = self._trace.under_way()
         spans_s, now_s = self._trace.sums_s(), time.monotonic()
         passed_s = max(1e-9, now_s - self._before_s)
@@ -172,7 +172,7 @@ class StatusWriter:
 def telling_status(
     folder: Path | None, settings: TrainConfig, comms: Communicators, trace: Trace
 ) -> AbstractContextManager[object]:
-    """Let this rank tell what it does during the body, where it is to.
+    """Let this rank tell what it does during the body, if that is asked for.
 
     Args:
         folder: that ranks write their logs to; None: nowhere.
@@ -191,14 +191,14 @@ def telling_status(
 
 @contextlib.contextmanager
 def naming_silent_ranks(folder: Path | None, timeout_s: float) -> Iterator[None]:
-    """Say at the end of a wait for other ranks that lasted too long which of them tell nothing any more.
+    """Where the body waits too long for other ranks, add to the error which of them have fallen silent.
 
     Args:
         folder: as given to `telling_status`, whose files of earlier runs are gone.
         timeout_s: how long such a wait may last.
 
     Raises:
-        WaitTimeoutError: the body has raised it; with the names of ranks.
+        WaitTimeoutError: the body has raised one; this one also names the silent ranks.
     """
     try:
         yield
@@ -208,7 +208,7 @@ def naming_silent_ranks(folder: Path | None, timeout_s: float) -> Iterator[None]
 
 
 def _found_silent(folder: Path, waited_s: float) -> str:
-    """As `who_is_silent`, which a file system that does not answer would keep for good, and so the end of the job."""
+    """As `who_is_silent`, within a time limit: a file system that does not answer must not keep the job from ending."""
     found: list[str] = []
     reader = threading.Thread(target=lambda: found.append(who_is_silent(folder, waited_s)), name="silence", daemon=True)
     reader.start()

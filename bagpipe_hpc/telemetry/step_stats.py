@@ -17,11 +17,11 @@ class StepStats:
     """Sums over training steps; times in seconds of the compute thread.
 
     `fetched_rows` are a batch's rows that any trainer fetches; `rows_fetched` and `rows_written_back` are what this
-    trainer moves; `rows_added` are those of the latter that it adds to and may keep. `copied` are
-    rows of which it got copies, `sent_home` those whose gradients it sent to their homes; both are 0 where rows are
-    replicated. `relayed` are rows of either kind that came through it from its row of the grid, for itself or others;
-    0 where they travel directly. `over_hosts` are those of `reduced_now` and `reduced_later` whose sum went from host
-    to host, since a trainer of each host holds the row.
+    trainer moves; `rows_added` are those of the latter that it adds to and may keep. `copied` are rows of which it got
+    copies, `sent_home` those whose gradients it sent to their homes; both are 0 where rows are replicated. `relayed`
+    are rows of either kind that came through it from its row of the grid, for itself or others; 0 where they travel
+    directly. `over_hosts` are those of `reduced_now` and `reduced_later` whose sum went from host to host, since a
+    trainer of each host holds the row.
     """
 
     steps: int = 0

@@ -12,7 +12,7 @@ from bagpipe_hpc.telemetry.trainer_steps import TrainerSteps
 
 
 def require_tensorboard() -> None:
-    """See that event files can be written here.
+    """Check that event files can be written here.
 
     Raises:
         ConfigError: the package is not installed.
@@ -29,7 +29,7 @@ class TensorBoardRecord(Record):
 
     Args:
         folder: of the files.
-        first_step: that is not told yet; what an earlier start told from there on is to be forgotten.
+        first_step: the first step that is not told yet; what an earlier start told of it and later ones is dropped.
         has_cache: whether rows come through a cache.
 
     Raises:

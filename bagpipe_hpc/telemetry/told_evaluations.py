@@ -1,4 +1,4 @@
-"""Evaluations that a metrics file tells of, as far as they have what a summary says of them."""
+"""The evaluations in a metrics file, as far as they have what a summary needs of them."""
 
 import logging
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 def told_evaluations(path: Path) -> Iterator[dict[str, Any]]:
-    """The events of evaluations in a metrics file, in their order; one that lacks a number is left out, which is said.
+    """The events of evaluations in a metrics file, in their order; one that lacks a number is logged and left out.
 
     Args:
         path: the metrics file; without it there are none.
@@ -29,7 +29,7 @@ def told_evaluations(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def require_evaluations(event: dict[str, Any]) -> None:
-    """See that an event has the measures of an `Evaluation`, and so has each of its further labels.
+    """Check that an event has the measures of an `Evaluation`, and so has each of its further labels.
 
     Raises:
         ValueError: one is not there, or no number.
@@ -43,7 +43,7 @@ def require_evaluations(event: dict[str, Any]) -> None:
 
 
 def _require_measures(what: str, measures: Any) -> None:
-    """See that all measures are numbers; those without a meaning are null."""
+    """Check that all measures are numbers; those without a meaning are null."""
     if not isinstance(measures, dict):
         raise ValueError(f"{what} has no measures but {measures!r:.80}")
     for field in fields(Evaluation):

@@ -49,13 +49,13 @@ class Trace:
         """What it has measured last, by name."""
 
     def under_way(self) -> tuple[list[str], float]:
-        """The innermost span of each thread that has one, the longest first, and for how many seconds that one is."""
+        """The innermost span of each thread that has one, the longest first, and for how many seconds that one runs."""
         with self._lock:
             spans = sorted(self._under_way.values(), key=lambda span: span[1])
         return [name for name, _ in spans], time.perf_counter() - spans[0][1] if spans else 0.0
 
     def sums_s(self) -> dict[str, float]:
-        """Seconds of all spans so far by their names; those of several threads may be of the same moment."""
+        """Seconds of all spans so far by their names; spans of several threads may overlap in time."""
         with self._lock:
             return dict(self._sums_s)
 

@@ -1,7 +1,7 @@
-"""What all trainers tell of the same steps: sums of each, in one matrix.
+"""What all trainers tell of the same steps: the sums of each, in one matrix.
 
-Of hundreds of trainers, an object each and its text would take the first trainer as long as a step, and the others
-would wait for it.
+With hundreds of trainers, an object for each, and its text, would take the first trainer as long as a step, and the
+others would wait for it.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ class TrainerSteps:
 
     @classmethod
     def of(cls, trainers: Sequence[StepStats]) -> "TrainerSteps":
-        """From the sums of each."""
+        """Make it from the sums of each trainer."""
         return cls(np.stack([steps_as_row(own) for own in trainers]))
 
     def __len__(self) -> int:
@@ -57,7 +57,7 @@ class TrainerSteps:
         return int(self._of("wait_reductions_s").argmin())
 
     def newly_resident(self) -> int | None:
-        """How many more distinct rows all caches together hold after the steps than before; copies are none of them.
+        """How many more distinct rows all caches together hold after the steps than before; copies are not counted.
 
         A row that is absent is fetched once, by one trainer or by all, and one that leaves is written back by one
         trainer.
