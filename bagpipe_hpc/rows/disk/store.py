@@ -47,7 +47,7 @@ _PROMISED_SHARE = 2
 
 
 class DiskStore:
-    """A `RowStore` with its rows in a file; methods without arguments here are described there.
+    """A `RowStore`, which describes its methods, with its rows in a file.
 
     One thread answers trainers; another one may read a snapshot meanwhile.
 
