@@ -120,9 +120,7 @@ def _require_kernel_agrees(
         else:
             kernel(tables[0], tables[1:], slots, gradient, call.numbers)
     if not torch.equal(torch.cat(tables, dim=1).view(torch.int32), expected.view(torch.int32)):
-        raise _FormulaError(
-            "is one thing and its kernel(step) another: let both give the same bits, or leave kernel out"
-        )
+        raise _FormulaError("and its kernel(step) give different bits: let both give the same, or leave kernel out")
 
 
 def _known(call: object, optimizer: RowOptimizer) -> KernelCall:

@@ -14,7 +14,7 @@ class FrozenRows:
     """Tells the rows of frozen tables from others.
 
     Attributes:
-        ends: number behind the last row of each table, int64 `[tables]`, on the rows' device.
+        ends: one more than the number of each table's last row, int64 `[tables]`, on the rows' device.
         is_open: whether the rows of each table are trained, bool `[tables]`.
     """
 

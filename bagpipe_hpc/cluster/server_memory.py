@@ -58,13 +58,13 @@ class Need:
 
     @property
     def private_bytes(self) -> int:
-        """All but the tables."""
+        """Bytes of everything but the tables."""
         trainers = self.caches_bytes + self.dense_bytes + self.evaluation_bytes
         return trainers + self.planner_bytes + self.reading_bytes + self.frames_bytes
 
     @property
     def total_bytes(self) -> int:
-        """All of it."""
+        """Bytes of everything."""
         return self.tables_bytes + self.private_bytes
 
     def private_problem(self) -> str:

@@ -28,12 +28,18 @@ CURES: dict[object, str] = {
 
 
 def converted(value: object, kind: object, key: str, source: str) -> object:
-    """The value as its setting's type: an integer becomes a float where one is wanted, a list a tuple."""
+    """The value as its setting's type: an integer becomes a float where one is wanted, a list a tuple.
+
+    Raises:
+        ConfigError: it is not of that type, or is a path with a `~` that only a shell would replace.
+    """
     value = _widened(value, kind)
     if not _fits(value, kind):
         raise ConfigError(f"{source}: {key} = {value!r}: {CURES[kind]}")
     if isinstance(value, str) and is_for_a_shell(value):
-        raise ConfigError(f"{source}: {key} = {value!r}: ~ is a shell's, and none reads this; write the path in full")
+        raise ConfigError(
+            f"{source}: {key} = {value!r}: only a shell replaces ~, and none reads this; write the path in full"
+        )
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -69,7 +75,7 @@ def is_text(value: str) -> bool:
 
 
 def is_for_a_shell(path: str) -> bool:
-    """Whether a path begins with a `~` that a shell has left as it is, as behind `=`; a folder may be called so."""
+    """Whether a path begins with a `~` that a shell has left as it is, as after `=`; a folder may be called so."""
     return bool(re.match(r"~[A-Za-z0-9_.-]*/", path))
 
 
@@ -89,7 +95,11 @@ def is_default(value: object, kind: object) -> bool:
 
 
 def written_value(key: str, written: str, kind: object, source: str) -> object:
-    """The value that the text of an override or an option stands for, not yet checked against its type."""
+    """The value that the text of an override or an option stands for, not yet checked against its type.
+
+    Raises:
+        ConfigError: it is not TOML, or more than one value.
+    """
     quoted = written.startswith(('"', "'"))
     if kind is str and not quoted:
         return written  # a folder named 2024 or true is a folder
@@ -119,12 +129,16 @@ def chosen_names(patterns: Sequence[str], names: Sequence[str], key: str) -> lis
     for pattern, words in matching.items():
         if not any(map(words.fullmatch, names)):
             shown = ", ".join(names[:_SHOWN_NAMES]) + (", ..." if len(names) > _SHOWN_NAMES else "")
-            raise ConfigError(f"{key} = {list(patterns)!r}: {pattern!r} means none of {shown}")
+            raise ConfigError(f"{key} = {list(patterns)!r}: {pattern!r} matches none of {shown}")
     return [name for name in names if any(words.fullmatch(name) for words in matching.values())]
 
 
 def toml_value(value: object) -> str:
-    """Write a boolean, number, string, list or table as TOML on one line."""
+    """Write a boolean, number, string, list or table as TOML on one line.
+
+    Raises:
+        TypeError: it is something else.
+    """
     match value:
         case bool():
             return "true" if value else "false"

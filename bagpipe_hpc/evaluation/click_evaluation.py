@@ -71,6 +71,9 @@ class ClickEvaluation:
         is_exact: keep every sample's logit, 8 bytes each, for an exact area; else count logits in 2**20 bins, 16 MiB.
             The same on all trainers.
         by_group: compute the area by group, too; only where the area is exact.
+
+    Raises:
+        ValueError: areas by group are asked for, and are not exact.
     """
 
     def __init__(self, *, is_exact: bool = True, by_group: bool = False) -> None:

@@ -1,1 +1,1 @@
-"""Row operations on one device."""
+"""Native code, and its twins in NumPy and torch."""

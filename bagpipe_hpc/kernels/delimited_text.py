@@ -31,7 +31,7 @@ class Kind(IntEnum):
     HEX = 3
     """1 to 8 hexadecimal digits: uint32."""
     TEXT = 4
-    """Anything: characters one behind the other, uint8."""
+    """Anything: characters one after the other, uint8."""
 
 
 _TYPES = {Kind.LABEL: np.uint8, Kind.INTEGER: np.int64, Kind.REAL: np.float64, Kind.HEX: np.uint32}

@@ -1,4 +1,4 @@
-"""The operations on embedding rows of one device, and the choice of who carries them out.
+"""The operations on embedding rows of one device, and the choice of the code that carries them out.
 
 All implementations give the same bits (`reference` is the definition), so the choice is one of speed alone.
 

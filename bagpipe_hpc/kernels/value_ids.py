@@ -27,7 +27,7 @@ class ValueCounter(NumberCounter):
         super().__init__(np.uint64, _FIRST_BITS, _library().count_values, _library().move_counts)
 
     def tally(self, min_count: int) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-        """The values that were seen `min_count` (1 .. 2 ** 32 - 1) times or more, in no order, and their counts.
+        """The values `[V]` that were seen `min_count` (1 .. 2 ** 32 - 1) times or more, in no order, and their counts.
 
         A count that reaches 2 ** 32 - 1 stays there.
         """

@@ -48,7 +48,7 @@ class IntegerCounter(NumberCounter):
         super().__init__(_SLOT, _FIRST_BITS, _library().count_integers, _library().move_integers)
 
     def tally(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The values, in no order, and their counts."""
+        """The values, in no order, and their counts, int64 `[V]` each."""
         used = self._slots[self._slots["number"] > 0]
         return used["value"].copy(), used["number"].copy()
 
@@ -104,6 +104,9 @@ class TextTable:
     """Distinct texts with their counts, numbered as they came; missing ones are not counted.
 
     One thread at a time may add texts. Memory is that of the distinct texts, and 32 to 48 bytes for each.
+
+    Raises:
+        MemoryError: there is not enough memory.
     """
 
     def __init__(self) -> None:

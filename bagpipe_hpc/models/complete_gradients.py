@@ -17,7 +17,7 @@ def noticing(groups: Mapping[int, Sequence[Tensor]], complete: Callable[[int], N
 
     A pass adds up all that comes to a leaf before it gives it to the leaf, so it does so once; and of the nodes that
     are ready it takes leaves first (torch/csrc/autograd/engine.cpp, functions/accumulate_grad.h). So gradients of
-    embeddings are there before those of layers that come behind them in the pass, such as a bottom MLP.
+    embeddings are there before those of layers that come after them in the pass, such as a bottom MLP.
 
     Args:
         groups: leaves of the graph, by a key. A leaf that gets nothing in this pass keeps its group incomplete.

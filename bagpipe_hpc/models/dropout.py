@@ -51,7 +51,12 @@ class Dropout(nn.Module):
         self._key, self._samples, self._calls = key, samples, 0
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """`[n, ...]` of any floating type, to the same shape and type."""
+        """`[n, ...]` of any floating type, to the same shape and type.
+
+        Raises:
+            RuntimeError: the samples of the pass are not known, or not as many, or a backward pass computes a call once
+                more of which nothing says which it is.
+        """
         if not self.training or not self.p:
             return inputs
         if self._samples is None:

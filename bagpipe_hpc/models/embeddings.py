@@ -30,7 +30,7 @@ class SequenceRows:
     lengths: Tensor
 
     def padded(self) -> tuple[Tensor, Tensor]:
-        """The rows as a block, zeros behind each sample's last, up to the longest sample of the slice.
+        """The rows as a block, with zeros after each sample's last one, up to the longest sample of the slice.
 
         Returns:
             Float32 `[B, L, D]`, and which of them are rows, bool `[B, L]`.
@@ -187,7 +187,7 @@ class Embeddings:
 
 
 def pooled_places(features: Sequence[FeatureFacts]) -> dict[str, tuple[int, int]]:
-    """Of each pooled feature its width, and its place among the pooled features of that width."""
+    """The width of each pooled feature, and its place among the pooled features of that width; by name."""
     seen = dict.fromkeys((feature.width for feature in features), 0)
     places = {}
     for feature in features:

@@ -10,7 +10,7 @@ travel while they are computed.
 
 Autograd does it, with the same bits: of all nodes that are ready its engine takes the one that was made last
 (torch/csrc/autograd/engine.cpp, `CompareNodeTaskTime`). A node for each weight, made before the forward pass, comes
-behind all of that pass; those of the first layers come first. A layer depends on it through a token, a scalar, and
+after all of that pass; those of the first layers come first. A layer depends on it through a token, a scalar, and
 leaves its product there.
 """
 

@@ -1,4 +1,4 @@
-"""Linear layers with an optional ReLU, and who multiplies their matrices: torch's BLAS or oneDNN.
+"""Linear layers with an optional ReLU, and what multiplies their matrices: torch's BLAS or oneDNN.
 
 torch multiplies float32 matrices with MKL on x86, which takes its AVX2 code on AMD's processors: less than half of the
 rate of oneDNN's AVX-512 code, which every x86 build of torch holds as well (`python -m benchmarks dense`). On Intel's

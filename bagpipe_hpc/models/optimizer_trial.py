@@ -60,7 +60,7 @@ def state_numbers(config: OptimizerConfig) -> float:
     if not _equal(trial.weights, resumed.weights):
         raise refused_optimizer(
             config,
-            "goes on otherwise from its state_dict than if it had not been stopped: keep what it must remember in "
+            "does not go on from its state_dict as if it had not been stopped: keep what it must remember in "
             "self.state[weight], not in param_groups, which are those of the new run",
         )
     return sum(value.numel() for value in _tensors(saved["state"]) if value.dim()) / sum(

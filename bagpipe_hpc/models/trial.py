@@ -47,7 +47,7 @@ def try_model(config: ModelConfig, facts: ModelFacts, device: torch.device) -> l
         gradient_groups(model)
     logits = _Trial(config, model.to(device), facts, device).run()
     if not _are_close(_Trial(config, again.to(device), facts, device).logits(), logits, _SAME[config.precision]):
-        raise _refused(config.name, f"its logits are others each time it is made{_OF_TRAINERS}")
+        raise _refused(config.name, f"its logits differ each time it is made{_OF_TRAINERS}")
     found: list[float] = logits.flatten().tolist()
     return found
 
@@ -65,7 +65,7 @@ def require_same_logits(config: ModelConfig, of_trainers: Sequence[Sequence[floa
     first = torch.tensor(of_trainers[0])
     for trainer, logits in enumerate(of_trainers):
         if not _are_close(torch.tensor(logits), first, _CLOSE[config.precision]):
-            what = f"its logits on trainer {trainer} are others than on trainer 0 ({logits[0]:.6g}, {first[0]:.6g})"
+            what = f"its logits on trainer {trainer} differ from those on trainer 0 ({logits[0]:.6g}, {first[0]:.6g})"
             raise _refused(config.name, f"{what}; let what it reads, and its code, be the same on all hosts")
 
 
@@ -77,7 +77,7 @@ def _require_weights(config: ModelConfig, model: nn.Module, again: nn.Module) ->
     saved = again.state_dict()  # buffers that are not saved are scratch space, and may hold anything
     for buffer_name, buffer in model.named_buffers():
         if buffer_name in saved and not torch.equal(buffer, saved[buffer_name]):
-            raise _refused(name, f"its buffer {buffer_name} is another each time it is made{_OF_TRAINERS}")
+            raise _refused(name, f"its buffer {buffer_name} differs each time it is made{_OF_TRAINERS}")
     others = dict(again.named_parameters())
     for weight_name, weight in model.named_parameters():
         if weight.dtype != torch.float32 or not weight.is_contiguous():
@@ -86,7 +86,7 @@ def _require_weights(config: ModelConfig, model: nn.Module, again: nn.Module) ->
         if weight.device.type != "cpu":
             raise _refused(name, f"its parameter {weight_name} is made on {weight.device}; make it on the CPU")
         if weight_name not in others or not torch.equal(weight, others[weight_name]):
-            raise _refused(name, f"its parameter {weight_name} is another each time it is made{_OF_TRAINERS}")
+            raise _refused(name, f"its parameter {weight_name} differs each time it is made{_OF_TRAINERS}")
 
 
 def _require_own_dropout(name: str, model: nn.Module) -> None:
@@ -110,7 +110,7 @@ _NOTHING_RANDOM = (
 _SQUASHES = {"Sigmoid": "sigmoid", "Softmax": "softmax"}
 """Functions that make probabilities of logits, by the start of the names of their nodes in autograd's graph."""
 _KEEPS_NUMBERS = re.compile("(Alias|Clamp|Clone|Reshape|Select|Slice|Squeeze|ToCopy|Unbind|UnsafeView|View)Backward")
-"""Nodes behind which the numbers are still those of one function: of other shapes, rounded, or clamped."""
+"""Nodes that leave the numbers of the function before them as they are, but for their shape, rounding or clamping."""
 
 
 def _squashed_by(logits: Tensor) -> str | None:
@@ -144,7 +144,7 @@ class _Trial:
         return self._forward(_SAMPLES).detach()
 
     def run(self) -> Tensor:
-        """The same logits; raises ConfigError if something is not as it must be."""
+        """The same logits, after a check of the contract; raises ConfigError where it is broken."""
         before = {name: value.clone() for name, value in self._model.state_dict().items()}
         dense = self._dense.clone()
         drawn_before = self._generator_states()

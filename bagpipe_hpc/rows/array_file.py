@@ -99,7 +99,7 @@ class ArrayFile:
 
 
 def are_different(numbers: Int64s) -> bool:
-    """Whether no number comes twice; for millions of numbers, `numpy.unique` takes many times as long."""
+    """Whether none of `numbers [n]` comes twice; for millions of them, `numpy.unique` takes many times as long."""
     ordered = np.sort(numbers)
     return not (ordered[1:] == ordered[:-1]).any()
 

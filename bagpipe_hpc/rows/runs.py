@@ -28,7 +28,7 @@ class RowRun(NamedTuple):
         return self.first + (self.length - 1) * self.stride
 
     def rows(self, first: int, last: int) -> NDArray[np.int64]:
-        """Number `first` up to `last` of the rows."""
+        """Number `first` up to `last` of the rows, int64 `[last - first]`."""
         return self.first + np.arange(first, last, dtype=np.int64) * self.stride
 
 
@@ -112,7 +112,7 @@ def rows_at(partition: RowPartition, server: int, positions: NDArray[np.int64]) 
 
 
 def numbers_of(runs: Sequence[RowRun], first: int, last: int) -> NDArray[np.int64]:
-    """Number `first` up to `last` of the rows of all `runs`, one after the other."""
+    """Number `first` up to `last` of the rows of all `runs`, one after the other, int64 `[last - first]`."""
     parts, before = [np.empty(0, dtype=np.int64)], 0
     for run in runs:
         begin, end = max(first - before, 0), min(last - before, run.length)

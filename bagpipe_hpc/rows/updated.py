@@ -87,5 +87,5 @@ def flag_bytes(rows: int) -> int:
 
 
 def flagged(flags: NDArray[np.uint8], rows: int) -> NDArray[np.int64]:
-    """Positions, ascending, of the bits that are set among the first `rows`; the lowest bit of a byte is its first."""
+    """Positions of the bits that are set among the first `rows`, ascending, int64 `[n]`; low bits of a byte first."""
     return np.flatnonzero(np.unpackbits(flags, count=rows, bitorder="little"))

@@ -1,1 +1,1 @@
-"""Files: prepared clicks and checkpoints; the only importer of h5py."""
+"""Files: prepared data, checkpoints, plans, exported models and locks; the only importer of h5py."""

@@ -40,7 +40,7 @@ class Must:
 
     Attributes:
         holds: tells whether a value of the right type is what it must be.
-        what: the same in words, which messages put behind `is 7 instead of`.
+        what: the same in words, which follow `is 7 instead of` in messages.
     """
 
     holds: Callable[[Any], bool]

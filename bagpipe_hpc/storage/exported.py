@@ -145,7 +145,7 @@ class ExportedModel:
         name = str(self._of_tables[table]["file"])
         if name.endswith(".parquet"):
             raise CheckpointError(
-                f"{self.directory / name}: training does not begin with tables in Parquet; export the model with "
+                f"{self.directory / name}: training cannot begin with tables in Parquet; export the model with "
                 "--tables safetensors, or begin with its checkpoint"
             )
         numbers = self._tensor(name, table, "F32", shape)

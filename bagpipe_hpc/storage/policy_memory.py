@@ -39,10 +39,10 @@ def memory_path(output: Path, step: int, until: int | None = None) -> Path:
 
 
 def save_memory(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write the file, whole or not at all.
+    """Write arrays, by name, to a file, whole or not at all.
 
     Raises:
-        OutputError: it cannot be written.
+        OutputError: the file cannot be written.
     """
     with writing(path):
         path.parent.mkdir(exist_ok=True)
@@ -52,10 +52,10 @@ def save_memory(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
 
 
 def load_memory(path: Path) -> dict[str, NDArray[Any]]:
-    """Read the file.
+    """Read the arrays of a file, by name.
 
     Raises:
-        CheckpointError: it is missing or damaged.
+        CheckpointError: the file is missing or damaged.
     """
     with open_plain(path) as file:
         with errors_name(path):

@@ -16,7 +16,7 @@ from bagpipe_hpc.models.published.mlp import glorot_normal, make_mlp, use_linear
 
 
 class DCN(nn.Module):
-    """Both read all I inputs; the logits are a linear layer over the outputs of both."""
+    """Cross network and MLP both read all I inputs; the logits are a linear layer over the outputs of both."""
 
     Settings = DCNSettings
 

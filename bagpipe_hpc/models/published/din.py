@@ -63,7 +63,7 @@ class AttentionUnit(nn.Module):
     """The paper's local activation unit: an MLP weighs each row of a history by the row and the target.
 
     The weights are not normalised over a history (section 4.3): their sum says how strong an interest is. So a row's
-    weight depends on no other row, and the rows are taken one behind the other, without padding.
+    weight depends on no other row, and the rows are taken one after the other, without padding.
 
     The MLP reads the target, the row, their difference and their product, number by number, as in the authors' code.
     The paper has an outer product in place of the last two.

@@ -53,7 +53,7 @@ class Announcements:
         """Blocks that were read ahead and are still to be used; one that is announced twice counts twice."""
 
     def add(self, trainer: int, use: Use, rows: int, blocks: Int64s) -> None:
-        """Take in an announcement of so many rows, which lie in these distinct blocks."""
+        """Take in an announcement of so many rows, which lie in these distinct blocks, int64 `[n]`."""
         line = self._line(trainer, use)
         line.announced += rows
         if line.announced > line.begun:  # otherwise the trainer's request came first

@@ -65,7 +65,7 @@ class BlockLayout:
         return -(-self.rows // self.rows_per_block)
 
     def rows_in(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How many of the rows are in each of some blocks."""
+        """How many of the rows are in each of some blocks: int64 `[n]` to int64 `[n]`."""
         return np.minimum(self.rows - blocks * self.rows_per_block, self.rows_per_block)
 
     @property

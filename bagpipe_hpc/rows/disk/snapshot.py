@@ -33,7 +33,7 @@ class Snapshot:
         self._free = np.arange(spares, dtype=np.int32)
 
     def has_room(self, blocks: Int64s) -> bool:
-        """Whether these blocks, which differ, could all be kept now."""
+        """Whether these distinct blocks, int64 `[n]`, could all be kept now."""
         return int(np.count_nonzero(self._must_keep(blocks))) <= self._free.size
 
     def keep(self, claim: Claim, records: NDArray[np.void]) -> bool:

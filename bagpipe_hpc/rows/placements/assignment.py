@@ -177,7 +177,7 @@ def deal_greedily(
 
 
 class RandomTables(AssignedTables):
-    """Each table on a random server that has room: what others are measured against."""
+    """Each table on a random server that has room: a baseline for the others."""
 
     @classmethod
     def assign(cls, tables: Sequence[WholeTable], servers: int, settings: Any) -> list[int]:

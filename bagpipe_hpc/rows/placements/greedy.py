@@ -10,7 +10,7 @@ from bagpipe_hpc.rows.placements.assignment import AssignedTables, WholeTable, d
 
 
 class GreedyTables(AssignedTables):
-    """By falling cost; a server's cost is the sum of those of its tables."""
+    """Deals tables by falling cost; a server's cost is the sum of its tables' costs."""
 
     @classmethod
     @abstractmethod

@@ -90,8 +90,8 @@ def outdo_best(checkpoints: Path, best: Best, *, is_saved: bool) -> bool:
     except OSError as error:
         raise CheckpointError(f"{checkpoints / BEST_NAME}: cannot be removed ({reason(error)})") from error
     log.warning(
-        "the evaluation after step %d is the best so far and has no checkpoint (train.keep_best=false): that of step "
-        "%d, which was named the best, is so no more, and none is",
+        "the evaluation after step %d is the best so far, but has no checkpoint (train.keep_best=false): the "
+        "checkpoint of step %d is no longer named the best, and no other one is",
         best.step,
         named.step,
     )

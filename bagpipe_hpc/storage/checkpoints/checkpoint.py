@@ -134,7 +134,7 @@ class Checkpoint:
 
         Args:
             first: a row's number, which runs through these tables alone.
-            last: the number behind the last row.
+            last: one more than the last row's number.
             group: which of `manifest.groups`.
 
         Returns:

@@ -44,8 +44,8 @@ def require_finite(directory: Path, manifest: CheckpointManifest, info: FileInfo
             dataset = plain_dataset(file, name)
             if dataset.dtype != np.float32 or dataset.ndim != 2:
                 raise CheckpointError(
-                    f"{path}: {name} is {dataset.dtype} {list(dataset.shape)} instead of float32 with a row for each "
-                    "of the server; use another checkpoint"
+                    f"{path}: {name} is {dataset.dtype} {list(dataset.shape)} instead of float32 of two dimensions; "
+                    "use another checkpoint"
                 )
             for first, piece in _pieces(dataset, path):
                 is_finite = np.isfinite(piece)

@@ -63,7 +63,7 @@ def remove_partial_checkpoints(output: Path) -> None:
 
 
 class KeptCheckpoints:
-    """Which checkpoints of a run stay; it removes the others behind each new one.
+    """Which checkpoints of a run stay; the others are removed after each new one.
 
     Args:
         keep: complete ones that are kept, the new one among them; 0 keeps all.

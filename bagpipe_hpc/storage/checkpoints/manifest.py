@@ -97,7 +97,7 @@ class CheckpointManifest:
     format: _Format = FORMAT
     """What the file is."""
     version: _Version = VERSION
-    """Of the format."""
+    """Version of the format."""
     step: Count
     """Steps trained so far, over all epochs."""
     epoch: Count

@@ -100,6 +100,10 @@ def write_encoded_shard(
 
     Returns:
         The entry for the manifest.
+
+    Raises:
+        ValueError: the blocks have another number of samples.
+        OSError: the system refuses to write.
     """
     positives: Any = 0
     with atomic_write(path) as partial:

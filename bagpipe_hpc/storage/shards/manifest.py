@@ -168,7 +168,11 @@ class ShardManifest:
         return tuple(sum(counts) / rows for counts in zip(*positives, strict=True))
 
     def shards(self, split: str) -> tuple[ShardInfo, ...]:
-        """Shards of `train` or `test`."""
+        """Shards of `train` or `test`.
+
+        Raises:
+            ValueError: there is no such split.
+        """
         if split not in SPLITS:
             raise ValueError(f"split is {split!r} instead of one of {', '.join(SPLITS)}")
         return self.train if split == "train" else self.test

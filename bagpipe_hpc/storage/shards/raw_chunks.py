@@ -112,11 +112,11 @@ class RawDataset:
         return cls(shard.path, name, dataset.shape, dataset.dtype, chunk_rows, filters, offsets, sizes, masks, decoder)
 
     def read(self, first: int, last: int, kept: KeptChunks) -> NDArray[Any]:
-        """Rows `first` up to `last`.
+        """Rows `first` up to `last`, `[last - first, ...]` of the dataset's type.
 
         Args:
             first: first row.
-            last: the row behind the last.
+            last: one more than the last row.
             kept: takes the chunks of which only a part is read.
 
         Raises:
@@ -198,7 +198,7 @@ class ReadShard(NamedShard):
     _raw: dict[str, RawDataset | None] = field(default_factory=dict)
 
     def read(self, dataset: str, first: int, last: int) -> NDArray[Any]:
-        """Values `first` up to `last` of a dataset; they may be read-only.
+        """Values `first` up to `last` of a dataset, `[last - first, ...]` of its type; they may be read-only.
 
         Raises:
             DataError: they cannot be read.

@@ -55,6 +55,10 @@ class ClickShards:
 
     Attributes:
         rows: number of samples of the split.
+
+    Raises:
+        ValueError: there are not as many limits as features.
+        IndexError: by every method that reads: the samples are not within the split.
     """
 
     def __init__(
@@ -130,7 +134,7 @@ class ClickShards:
         return ids
 
     def read_stored_ids(self, first: int, last: int) -> NDArray[Any]:
-        """As `read_sparse`, but unchecked and in the stored type, int32 or int64: an id may be outside its table.
+        """As `read_sparse`, `[last - first, P]`, but in the stored type and unchecked: ids may be outside their tables.
 
         Raises:
             DataError: a shard is missing or damaged.
@@ -145,8 +149,7 @@ class ClickShards:
         """Ids of rows `first` up to `last`, int64 `[V]`; without offsets where all features have one id a sample.
 
         Raises:
-            DataError: a shard is missing or damaged, bags do not lie one behind the other, or an id is outside its
-                table.
+            DataError: a shard is missing or damaged, bags do not follow one another, or an id is outside its table.
         """
         ids = self.read_sparse(first, last)
         if not self._ragged:
@@ -157,7 +160,7 @@ class ClickShards:
         """Number of ids of rows `first` up to `last`, int64 `[last - first, F]`.
 
         Raises:
-            DataError: a shard is missing or damaged, or bags do not lie one behind the other.
+            DataError: a shard is missing or damaged, or bags do not follow one another.
         """
         lengths = np.ones((self._checked_length(first, last), len(self._table_rows)), dtype=np.int64)
         for feature, reader in self._ragged.items():
@@ -169,7 +172,7 @@ class ClickShards:
         """The weight of each id of `read_look_ups`, float32 `[V]`; 1 where the feature has no weights.
 
         Raises:
-            DataError: a shard is missing or damaged, bags do not lie one behind the other, or a weight is not finite.
+            DataError: a shard is missing or damaged, bags do not follow one another, or a weight is not finite.
         """
         ones = np.ones((self._checked_length(first, last), len(self._plain)), dtype=np.float32)
         if not self._ragged:
@@ -226,7 +229,7 @@ class ClickShards:
 
         Args:
             first: first row.
-            last: the row behind the last.
+            last: one more than the last row.
             plain: values of the features with one id a row, `[n, P]`.
             read: gives those of a ragged feature in rows of a shard.
         """

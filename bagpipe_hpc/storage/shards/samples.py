@@ -33,7 +33,7 @@ class RaggedColumn:
     weights: NDArray[np.float32] | None = None
 
     def part(self, first: int, last: int) -> "RaggedColumn":
-        """Those of samples `first` up to `last`; values and weights are views."""
+        """The column of samples `first` up to `last`; values and weights are views."""
         begin, end = (int(self.lengths[:number].sum()) for number in (first, last))
         weights = None if self.weights is None else self.weights[begin:end]
         return RaggedColumn(self.lengths[first:last], self.values[begin:end], weights)

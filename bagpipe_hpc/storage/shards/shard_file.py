@@ -58,7 +58,7 @@ class OpenShard(NamedShard):
     file: h5py.File
 
     def read(self, dataset: str, first: int, last: int) -> NDArray[Any]:
-        """Values `first` up to `last` of a dataset.
+        """Values `first` up to `last` of a dataset, `[last - first, ...]` of its type.
 
         Raises:
             DataError: they cannot be read.
@@ -160,7 +160,11 @@ def _chunk_bytes(dataset: h5py.Dataset) -> int:
 
 @contextmanager
 def errors_name(path: Path) -> Iterator[None]:
-    """Turn what HDF5 and the system say about a file that cannot be read into an error that names it."""
+    """Turn what HDF5 and the system say about a file that cannot be read into an error that names it.
+
+    Raises:
+        DataError: the body could not read it; put nothing else inside.
+    """
     try:
         yield
     except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:

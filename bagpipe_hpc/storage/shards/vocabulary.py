@@ -232,7 +232,7 @@ def _vocabulary(path: Path, table: str, file: h5py.File, prefix: str, buckets: i
 
 
 def read_int64s(path: Path, file: h5py.File, name: str) -> Int64s:
-    """A list of 64-bit integers.
+    """A list of integers, int64 `[n]`.
 
     Raises:
         DataError: there is no such list.
@@ -252,7 +252,7 @@ def read_values(path: Path, table: str, dataset: Any, first: int = 0, last: int 
         table: its name.
         dataset: the list of values, as `own_list` gives it.
         first: number of the first value.
-        last: number behind the last value; None for all that follow.
+        last: one more than the number of the last value; None for all that follow.
 
     Raises:
         DataError: the dataset has another type.

@@ -41,6 +41,10 @@ def write_shard(
 
     Returns:
         The entry for the manifest.
+
+    Raises:
+        ValueError: the blocks have another number of samples.
+        OSError: the system refuses to write.
     """
     positives: Any = 0
     values: tuple[int, ...] = ()

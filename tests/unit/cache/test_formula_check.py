@@ -221,7 +221,7 @@ def test_a_kernel_that_gives_the_formulas_bits_passes() -> None:
 def test_a_kernel_that_does_something_else_is_refused(kind: type[RowOptimizer]) -> None:
     """Where kernels are used; which rule is the right one nobody else could say."""
     check(f"{__name__}:{kind.__name__}", backend="reference")
-    with pytest.raises(ConfigError, match=r"its update is one thing and its kernel\(step\) another: let both give"):
+    with pytest.raises(ConfigError, match=r"its update and its kernel\(step\) give different bits: let both give"):
         check(f"{__name__}:{kind.__name__}", backend="native")
 
 

@@ -278,9 +278,9 @@ def test_a_model_passes_and_leaves_torchs_generator_alone(config: ModelConfig) -
         (NoModule, r"must be an nn\.Module; it is NoModule"),
         (NoWeights, "has no parameter to train; give it one"),
         (Doubles, r"its parameter scale is torch\.float64; parameters must be contiguous float32"),
-        (Unseeded, "its parameter scale is another each time it is made"),
-        (UnseededBuffer, "its buffer shift is another each time it is made, so trainers would differ; draw what it"),
-        (UnseededConstant, "its logits are others each time it is made, so trainers would differ; draw what it begins"),
+        (Unseeded, "its parameter scale differs each time it is made"),
+        (UnseededBuffer, "its buffer shift differs each time it is made, so trainers would differ; draw what it"),
+        (UnseededConstant, "its logits differ each time it is made, so trainers would differ; draw what it begins"),
         (GroupsFail, r"gradient_groups fails: TypeError: 'NoneType' object is not iterable"),
         (GroupsOfNames, r"gradient_groups fails: AttributeError: 'str' object has no attribute 'requires_grad'"),
         (Fails, r"forward fails on dense \[5, 3\] and embeddings \[5, 2, 4\]: RuntimeError: .* \(test_trial\.py, line"),
@@ -320,7 +320,7 @@ def test_trainers_whose_models_differ_in_constants_are_refused(monkeypatch: pyte
     require_same_logits(config, [here, [logit * 1.0001 for logit in here], here])
     monkeypatch.setattr(Constant, "shift", 1.0)
     there = try_model(config, FACTS, CPU)
-    with pytest.raises(ConfigError, match=r"Constant': its logits on trainer 2 are others than on trainer 0 \("):
+    with pytest.raises(ConfigError, match=r"Constant': its logits on trainer 2 differ from those on trainer 0 \("):
         require_same_logits(config, [here, here, there])
 
 

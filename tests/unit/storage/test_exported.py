@@ -220,7 +220,7 @@ def test_a_file_that_a_stranger_wrote_is_refused_before_anything_is_allocated(
         ({"rows": 6}, r"has no tensor C1 of F32 \(6, 4\)"),
         ({"width": 2}, r"has no tensor C1 of F32 \(5, 2\)"),
         ({"file": "nowhere.safetensors"}, r"nowhere\.safetensors: cannot be read"),
-        ({"file": "table-00000.parquet"}, "does not begin with tables in Parquet; export the model with --tables"),
+        ({"file": "table-00000.parquet"}, "cannot begin with tables in Parquet; export the model with --tables"),
     ],
 )
 def test_a_schema_that_does_not_fit_is_refused(folder: Path, change: dict[str, Any], message: str) -> None:

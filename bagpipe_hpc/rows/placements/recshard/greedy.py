@@ -63,7 +63,7 @@ def fill_fast_memory(problem: Problem, devices: tuple[int, ...], steps: tuple[in
             continue
         more = problem.fast_bytes(table, step + 1) - problem.fast_bytes(table, step)
         if more > left[device] or _gain(problem, table, device, step) < 0:
-            continue  # the steps behind it take as much or more
+            continue  # later steps take as much or more
         left[device] -= more
         chosen[table] += 1
         heapq.heappush(waiting, (-_gain(problem, table, device, step + 1), table))

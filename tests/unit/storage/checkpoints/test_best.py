@@ -81,8 +81,8 @@ def test_where_the_better_one_is_not_saved_none_is_the_best(tmp_path: Path, capl
     write_best(tmp_path, BEST)
     assert not outdo_best(tmp_path, BETTER, is_saved=False)
     assert read_best(tmp_path) is None
-    assert "after step 30 is the best so far and has no checkpoint" in caplog.text
-    assert "that of step 20, which was named the best, is so no more" in caplog.text
+    assert "after step 30 is the best so far, but has no checkpoint" in caplog.text
+    assert "the checkpoint of step 20 is no longer named the best" in caplog.text
 
 
 def test_where_it_cannot_be_removed_the_run_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
