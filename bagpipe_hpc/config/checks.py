@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from bagpipe_hpc.config.doors import SettingError
 
 MOST_THREADS = 1024
-"""Most threads of one process, as many as the largest hosts have cores. A run is also held against its host's cores."""
+"""Most threads of one process, as many as the largest hosts have cores. A run also checks against its host's cores."""
 
 
 def require(holds: bool, key: str, value: object, cure: str) -> None:

@@ -38,7 +38,7 @@ EXCHANGED = ("exchange", "copy_slots", "lent_slots", "summed_slots", "sum_places
 
 
 class WrongBatchError(Exception):
-    """A row does not belong to its feature's table, or bags do not follow one another."""
+    """A row does not belong to its feature's table, or the offsets of bags are unsound."""
 
 
 class SlotsUsedUpError(Exception):

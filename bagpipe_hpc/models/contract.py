@@ -44,7 +44,7 @@ class Model(Protocol):
 
         They depend on the inputs and the weights alone, those of a sample on that sample alone: no means over the
         slice, and nothing random but `models.dropout.Dropout`, whose masks follow the seed, the step and the sample's
-        number in the batch. Else the result would change with the number of trainers. `self.training` is true in
+        number in the batch. Otherwise the result would change with the number of trainers. `self.training` is true in
         training steps alone.
 
         Args:

@@ -21,7 +21,7 @@ _SAMPLES = 2
 
 @dataclass(frozen=True)
 class GradientOrder:
-    """How many trainable weights come when.
+    """When the gradients of the trainable weights come: numbers of weights.
 
     Attributes:
         weights: all of them.

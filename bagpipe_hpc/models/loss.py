@@ -10,8 +10,8 @@ def click_loss(logits: Tensor, labels: Tensor, batch_samples: int, sample_weight
     """A slice's share of the global batch's mean binary cross-entropy.
 
     Dividing by the size of the whole batch, not of the slice, gives every trainer gradients that simply add up. The
-    losses of several labels of a sample are added. With weights it is the sum of weighted losses by the number of
-    samples, not by their weights, which a trainer would have to ask the others for.
+    losses of several labels of a sample are added. With weights it is the sum of weighted losses divided by the number
+    of samples, not by the sum of their weights, which a trainer would have to ask the others for.
 
     Args:
         logits: log-odds of a click, float32 `[B]`, or `[B, K]` for K labels; B may be 0.

@@ -69,7 +69,7 @@ class MpiSums:
         return _Sum(self._reducers[group % len(self._reducers)].start(numbers, into=numbers))
 
     def advance(self) -> bool:
-        """Test what is under way, and start what comes next; the longest pauses of the caller are no matter here."""
+        """Test what is under way, and start what comes next; however long the caller pauses does no harm."""
         self._advance_all()
         return False
 

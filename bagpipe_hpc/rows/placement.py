@@ -1,4 +1,4 @@
-"""Makes the partition that `tables.placement` names, and sees that it keeps its laws before anything is allocated."""
+"""Makes the partition that `tables.placement` names, and checks that it keeps its laws before anything is allocated."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace

@@ -1,6 +1,6 @@
 """Where log lines go: a file a rank; those of oracle and first trainer, and all warnings, also to stderr.
 
-They contain names of files, so control characters are taken out (`printable`): none may command a terminal.
+They contain names of files, so control characters are escaped (`printable`): none may command a terminal.
 """
 
 import contextlib

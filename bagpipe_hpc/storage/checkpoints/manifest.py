@@ -91,7 +91,7 @@ class CheckpointManifest:
     """What a checkpoint holds and where training stood; the JSON file has these fields under the same names.
 
     Raises:
-        FieldError: a field has a value that it cannot have beside the others.
+        FieldError: a field has a value that does not fit the other fields.
     """
 
     format: _Format = FORMAT

@@ -1,7 +1,7 @@
 """Samples of nodes: shards hold the node of each, and its neighbours over some hops are drawn, not read.
 
-Whoever reads the shards need not know: ids are asked for by the numbers of samples, and the same sample always has the
-same ids.
+Whoever reads the shards need not know: ids are asked for by the numbers of samples, and with the same draws
+the same sample always has the same ids.
 
 Shapes: `n` samples of a range, `H` nodes of all hops of a sample.
 """

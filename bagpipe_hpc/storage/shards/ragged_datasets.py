@@ -19,7 +19,7 @@ RAGGED = "ragged"
 """Group of the ragged features."""
 
 PutChunk = Callable[[h5py.Dataset, int, NDArray[Any]], None]
-"""Stores the values `[m]` that begin at a place of a dataset: a whole chunk, or the last one's rest."""
+"""Stores the values `[m]` that begin at a place of a dataset: a whole chunk, or what is left of the last one."""
 
 
 def put_through_hdf5(dataset: h5py.Dataset, first: int, values: NDArray[Any]) -> None:

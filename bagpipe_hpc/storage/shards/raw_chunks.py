@@ -182,7 +182,7 @@ def _inflate(stored: bytes, size: int) -> Bytes | None:
 
 @dataclass(frozen=True)
 class ReadShard(NamedShard):
-    """A shard whose datasets are read raw where that can be, else through HDF5. Several threads may read it.
+    """A shard whose datasets are read raw where possible, otherwise through HDF5. Several threads may read it.
 
     Attributes:
         open: opens the file, or finds it open; called with `lock` held, which is held as long as the file is in use.

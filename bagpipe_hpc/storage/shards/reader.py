@@ -149,7 +149,7 @@ class ClickShards:
         """Ids of rows `first` up to `last`, int64 `[V]`; without offsets where all features have one id a sample.
 
         Raises:
-            DataError: a shard is missing or damaged, bags do not follow one another, or an id is outside its table.
+            DataError: a shard is missing or damaged, offsets of bags are unsound, or an id is outside its table.
         """
         ids = self.read_sparse(first, last)
         if not self._ragged:
@@ -160,7 +160,7 @@ class ClickShards:
         """Number of ids of rows `first` up to `last`, int64 `[last - first, F]`.
 
         Raises:
-            DataError: a shard is missing or damaged, or bags do not follow one another.
+            DataError: a shard is missing or damaged, or offsets of bags are unsound.
         """
         lengths = np.ones((self._checked_length(first, last), len(self._table_rows)), dtype=np.int64)
         for feature, reader in self._ragged.items():
@@ -172,7 +172,7 @@ class ClickShards:
         """The weight of each id of `read_look_ups`, float32 `[V]`; 1 where the feature has no weights.
 
         Raises:
-            DataError: a shard is missing or damaged, bags do not follow one another, or a weight is not finite.
+            DataError: a shard is missing or damaged, offsets of bags are unsound, or a weight is not finite.
         """
         ones = np.ones((self._checked_length(first, last), len(self._plain)), dtype=np.float32)
         if not self._ragged:
@@ -267,7 +267,7 @@ class ClickShards:
 
 
 def _opened(found: OrderedDict[Path, OpenShard], path: Path, info: ShardInfo, manifest: ShardManifest) -> OpenShard:
-    """A shard, opened and checked, or found among the open ones `found`, of which the least recently used is closed.
+    """A shard found among the open ones `found`, or opened and checked; the least recently used make room for it.
 
     It is no method, since a reader that holds its own method is freed only when Python looks for cycles, and its kept
     chunks with it. In a run, that may be hundreds of segments later, each of which has a reader.
