@@ -158,15 +158,23 @@ class ExportedModel:
             CheckpointError: the file is absent or damaged.
         """
         about = self._of_tables[table]
-        name = str(about["vocabulary"])
+        rows = self.table_rows[self.table_names.index(table)]
+        try:
+            name, kind, buckets = _file_name(about["vocabulary"]), str(about["values"]), int(about["buckets"])
+            size = {info.file: info.bytes for info in self.files}[name]
+        except (KeyError, TypeError, ValueError) as error:
+            path = self.directory / SCHEMA_FILE
+            raise CheckpointError(f"{path}: the vocabulary of {table} is damaged: {error!r}; {_CURE}") from error
         path = self.directory / name
-        if about["values"] == "texts":
-            texts = _read_json(path, path.stat().st_size)
-            values, ids = np.array(list(texts), object), np.array(list(texts.values()), np.int64)
+        if kind == "texts":
+            texts = _read_json(path, size)
+            values, numbers = np.array(list(texts), object), list(texts.values())
+            if not all(type(number) is int and 0 <= number < rows for number in numbers):
+                raise CheckpointError(f"{path}: the ids of {table} are not all numbers below {rows}; {_CURE}")
+            ids = np.array(numbers, np.int64)
         else:
             values = np.array(self._tensor(name, f"{table}.values", "I64", None))
             ids = np.array(self._tensor(name, f"{table}.ids", "I64", values.shape))
-        rows, buckets = self.table_rows[self.table_names.index(table)], int(about["buckets"])
         own = np.arange(1 + buckets, rows, dtype=np.int64)
         if not np.isin(ids, own).all() or (np.diff(ids) <= 0).any():
             raise CheckpointError(f"{path}: the ids of {table} are not ascending ones of its {rows} rows; {_CURE}")

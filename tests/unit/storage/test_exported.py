@@ -240,6 +240,37 @@ def test_ids_that_are_none_of_the_table_are_refused(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"vocabulary": None}, r"schema\.json: the vocabulary of C2 is damaged: ValueError"),
+        ({"vocabulary": "other.json"}, r"the vocabulary of C2 is damaged: KeyError\('other\.json'\)"),
+        ({"buckets": "none"}, "the vocabulary of C2 is damaged: ValueError"),
+    ],
+)
+def test_a_vocabulary_that_the_schema_does_not_describe_is_refused(
+    folder: Path, change: dict[str, Any], message: str
+) -> None:
+    schema = json.loads((folder / "schema.json").read_text())
+    schema["tables"][1] |= change
+    (folder / "schema.json").write_text(json.dumps(schema))
+    with pytest.raises(CheckpointError, match=message):
+        load_exported(folder).vocabulary("C2")
+
+
+@pytest.mark.parametrize("number", [3, -1, 1 << 63, 1.5, True, "1", None])
+def test_texts_with_ids_that_are_none_are_refused(folder: Path, number: object) -> None:
+    (folder / "vocabulary-1.json").write_text(json.dumps({"a": number}))
+    with pytest.raises(CheckpointError, match=r"vocabulary-1\.json: the ids of C2 are not all numbers below 3"):
+        load_exported(folder).vocabulary("C2")
+
+
+def test_texts_that_are_absent_are_refused(folder: Path) -> None:
+    (folder / "vocabulary-1.json").unlink()
+    with pytest.raises(CheckpointError, match=r"vocabulary-1\.json: cannot be read"):
+        load_exported(folder).vocabulary("C2")
+
+
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"version": 2}, "is 'bagpipe-export' version 2 instead of bagpipe-export version 1"),
