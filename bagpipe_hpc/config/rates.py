@@ -33,7 +33,7 @@ class RateConfig:
     """Steps of the decay; with `step`, between two falls. Every decay needs it: it does not follow from the length of
     the run, so that a run may be stopped and go on, or be made longer."""
     end_factor: float = 0.0
-    """Least part of the full rate that the decay leaves, from 0 to 1."""
+    """The least part of the full rate that the decay leaves, from 0 to 1."""
     power: float = 2.0
     """Exponent of `polynomial`; 1 is a straight line."""
     gamma: float = 0.1

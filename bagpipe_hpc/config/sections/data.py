@@ -53,7 +53,7 @@ class FeaturesConfig:
     pooling_of: dict[str, Any] = field(default_factory=dict)
     """The same for single features, such as `{ history = "sequence", genres = "mean" }`."""
     longest: int = 0
-    """Most ids of a sample and feature that are used: the last ones; 0 takes all."""
+    """The most ids of a sample and feature that are used, the last ones; 0 takes all."""
     longest_of: dict[str, Any] = field(default_factory=dict)
     """The same for single features, such as `{ history = 50 }`."""
 
@@ -80,8 +80,8 @@ class GraphConfig:
     """Which neighbours of a sample's node are looked up, where the data has a graph (docs/graphs.md)."""
 
     fan_outs: tuple[int, ...] = ()
-    """Neighbours of a node that are drawn at each hop, such as `[10, 5]`: ten of the sample's node, then five of each
-    of these. Data with a graph needs it, other data has no use for it."""
+    """Number of neighbours of a node that are drawn at each hop, such as `[10, 5]`: ten of the sample's node, then five
+    of each of these. Data with a graph needs it, other data has no use for it."""
 
     def __post_init__(self) -> None:
         is_count = min(self.fan_outs, default=1) >= 1 and len(self.fan_outs) <= _MOST_HOPS

@@ -27,14 +27,14 @@ class RolesConfig:
     """Which rank takes which role: `auto` puts trainers where GPUs are, servers where memory is, the oracle apart from
     servers; on a single host it is `rank_order`: the first rank is the oracle, servers and trainers follow."""
     server_poll_us: int = 200
-    """Most microseconds that an idle server sleeps between polls of MPI while trainers may ask it for rows; 0 spins and
-    wants a core of its own."""
+    """The most microseconds that an idle server sleeps between polls of MPI while trainers may ask it for rows; with 0
+    it spins and needs a core of its own."""
     same_host: str = "auto"
-    """How rows travel between a trainer and a server of its host: `auto` through memory that both share, `transfers` as
-    between hosts; `loads` is `auto`, but refuses to run where a server is on another host."""
+    """How rows travel between a trainer and a server on its host: `auto`, through memory that both share; `transfers`,
+    as between hosts; `loads` is `auto`, but refuses to run if a server is on another host."""
     transfers: str = "auto"
-    """How rows travel where they do not lie in memory that both share: by `messages`, which the server answers, or by
-    `one_sided` calls of MPI; `auto` tries both on the run's links before it begins, and takes what is faster."""
+    """How rows travel if they do not lie in memory that both share: by `messages`, which the server answers, or by
+    `one_sided` calls of MPI; `auto` tries both on the run's links before it begins, and takes the faster one."""
 
     def __post_init__(self) -> None:
         require_one_of("roles.transfers", self.transfers, TRANSFERS)

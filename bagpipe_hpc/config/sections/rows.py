@@ -47,15 +47,15 @@ class CacheConfig:
     """The row cache of each trainer."""
 
     rows: int = 0
-    """Most rows that a trainer's cache may hold: a window that needs more is shortened; 0 takes what is needed."""
+    """The most rows that a trainer's cache may hold: a window that needs more is shortened; 0 takes what is needed."""
     measure: str = "beginning"
     """What the number of rows that a window needs is taken from: the run's `beginning`, with some to spare, so that
     training begins at once; or `all` its batches, read once before the first step, which is exact."""
     sharing: str = "auto"
-    """Where rows live that several trainers use: `replicated` at all of them, which sum and update alike; `home` at
-    one, to which the others send gradients, and which sends them copies; `tiered`: some at all, some at one of each
-    host, the others at one, as the plan of `policy.plan` says; `auto`: `home` if there are two trainers or more, on
-    CPUs, and the policy has plans for it."""
+    """Where rows live that several trainers use: `replicated`, at all of them, which sum and update alike; `home`, at
+    one, to which the others send gradients, and which sends them copies; `tiered`, some at all, some at one of each
+    host, the others at one, as the plan of `policy.plan` says; `auto`, which is `home` if there are two trainers or
+    more, on CPUs, and the policy has plans for it, otherwise `replicated`."""
     exchange: str = "auto"
     """How rows with one home travel between trainers: `direct`, with a message to each other trainer; over a `grid` of
     R x C trainers in two hops, with R + C - 2 messages and all rows twice; `auto` takes the grid with many trainers."""
@@ -70,7 +70,7 @@ class CacheConfig:
 
 @dataclass(frozen=True)
 class PolicyConfig:
-    """Who decides which rows are fetched, kept, summed and written back, and which trainer gets which sample."""
+    """What decides which rows are fetched, kept, summed and written back, and which trainer gets which sample."""
 
     name: str = "bagpipe"
     """Which policy: `bagpipe` keeps a row as long as a batch of the window uses it (`lookahead`, `cache`); `none` keeps
@@ -87,25 +87,26 @@ class TablesConfig:
     """The embedding tables at the servers."""
 
     placement: str = "round_robin"
-    """Which server holds which rows: `round_robin` deals single rows, `contiguous` cuts all rows into equal ranges,
-    `by_table` gives whole tables to servers, largest first; further ones for whole tables are in docs/placements.md;
+    """Which server holds which rows: `round_robin` deals out single rows, `contiguous` cuts all rows into equal ranges,
+    `by_table` gives whole tables to servers, largest first; docs/placements.md has further ones for whole tables;
     `package.module:Class` is one of your own (docs/extending.md). Results do not depend on it."""
     settings: Any = field(default=None, metadata={DOOR: PLACEMENTS})
     """The placement's own settings."""
     initial_bound: float = 0.0
-    """First weights of rows are uniform between minus this and this; 0 takes what the model says (`wide_deep` and
-    `deepfm`: 0.001), or else 1/sqrt(n) for a table of n rows, as the published DLRM does."""
+    """Initial weights of rows are uniform between minus this bound and this bound; 0 takes the model's bound
+    (`wide_deep` and `deepfm`: 0.001) if it has one, or else 1/sqrt(n) for a table of n rows, as the published DLRM
+    does."""
     frozen: tuple[str, ...] = ()
     """Tables whose rows training leaves as they are, by name; `*` stands for any characters. Neither their weights nor
     their optimizer state change, whatever the optimizer would do without a gradient."""
     memory_gb: float = 0.0
-    """Most memory that each server takes for its rows, in GB (10**9 bytes): what does not fit lies in a file in
-    `ssd_path` (docs/ssd.md). 0, or as much as the rows take: all rows are in memory."""
+    """The most memory that each server takes for its rows, in GB (10**9 bytes): what does not fit lies in a file in
+    `ssd_path` (docs/ssd.md). With 0, or with as much as the rows take, all rows are in memory."""
     ssd_path: str = ""
-    """Folder on a local disk of each server's host for rows that `memory_gb` does not hold. It must be there. The file
-    has no name, and is gone when the server ends."""
+    """Existing folder on a local disk of each server's host, for rows that `memory_gb` does not hold. The file has no
+    name, and is gone when the server ends."""
     read_ahead: bool = True
-    """Servers whose rows lie on disk read what plans will fetch before it is asked for; false is for measurements."""
+    """Servers whose rows lie on disk prefetch what plans will ask for; false is for measurements."""
 
     def __post_init__(self) -> None:
         fill_settings(self)

@@ -28,7 +28,7 @@ class TrainConfig:
     max_steps: int = 0
     """Stop after this many steps in all, including those that a policy passes over; 0 trains all epochs to the end."""
     seed: int = 1
-    """Seed of the first weights and of the sample order."""
+    """Seed of the initial weights and of the sample order."""
     output: str = "output"
     """Folder for the checkpoint, the resolved configuration, the metrics and the logs."""
     overwrite: bool = False
@@ -38,14 +38,14 @@ class TrainConfig:
     """Go on from a checkpoint: `auto` from the newest complete one in `output`, or from the start where there is none;
     or a checkpoint's folder, or a run's output folder for its newest. Empty starts anew."""
     preflight: bool = False
-    """Examine hosts, links and the output folder first, as `bagpipe doctor` does; a failed check refuses the run."""
+    """Check hosts, links and the output folder first, as `bagpipe doctor` does; if a check fails the run is refused."""
     checkpoint_every_steps: int = 0
-    """Steps between checkpoints besides the one at the end; 0 writes only that one."""
+    """Steps between checkpoints, besides the one at the end; 0 writes only that one."""
     full_checkpoint_every: int = 1
     """One in so many checkpoints holds all rows, and so does the first one of each start; the others hold the rows that
     were updated since the one before, and need it. 1: each holds all rows, as always in the one-rank run."""
     checkpoint_copy: bool = True
-    """Servers copy the rows of a checkpoint where memory is free for it, and write the copy while training goes on;
+    """Servers copy the rows of a checkpoint if memory is free for it, and write the copy while training goes on;
     false: training stands still while they write."""
     keep_checkpoints: int = 0
     """Number of complete checkpoints that are kept in `output`, besides those that they need; older ones are removed
@@ -55,12 +55,13 @@ class TrainConfig:
     evaluate: bool = True
     """Evaluate on the test rows after every epoch, and at the end."""
     evaluate_every_steps: int = 0
-    """Steps between evaluations besides those after every epoch; 0 makes none within an epoch."""
+    """Steps between evaluations, besides those after every epoch; 0 makes none within an epoch."""
     evaluate_samples: int = 0
-    """Test rows of an evaluation within an epoch: the first so many; 0 takes all. After an epoch it is always all."""
+    """How many test rows an evaluation within an epoch takes, the first ones; 0 takes all. After an epoch all are
+    taken."""
     exact_auc_samples: int = 1 << 24
-    """Test rows up to which an AUC is exact: each trainer keeps its own predictions. Beyond, they are counted in
-    2**20 bins, and the AUC comes with a bound of its error."""
+    """Number of test rows up to which an AUC is exact: each trainer keeps its own predictions. With more, predictions
+    are counted in 2**20 bins, and the AUC comes with a bound on its error."""
     auc_group: str = ""
     """Sparse feature by whose ids test rows are grouped for an AUC by group, such as `C1`; empty for none. Evaluations
     of more than `exact_auc_samples` rows have none."""
@@ -80,13 +81,13 @@ class TrainConfig:
     """With up to so many trainers, a metrics record has the figures of each. It always has their mean, and names the
     trainer that the others waited for; `summary.json` has the figures of each."""
     device: str = "auto"
-    """Where the trainers compute: `cpu`, `cuda`, or `auto`: on GPUs where every trainer has one of its own, else on
+    """Where the trainers compute: `cpu`, `cuda`, or `auto`, on GPUs if every trainer has one of its own, otherwise on
     CPUs."""
     threads: int = 1
     """CPU threads of a trainer's dense model; 0: trainers that may use the same cores share them evenly, and all
     trainers take the smallest share."""
     deterministic: bool = False
-    """Sum dense gradients in rank order too, so that any number of trainers gives the reference's bits; slower with
+    """Sum dense gradients in rank order, too, so that any number of trainers gives the reference's bits; slower with
     Horovod. Sums by `mpi` (`dense_sums`) are always in that order. Trainers that add changes to one row (`policy.name =
     "het"`) do so one after the other, in that order."""
     row_sums: str = "float32"
@@ -104,12 +105,12 @@ class TrainConfig:
     value, the dense half by name. It is step 0 of another training, with new optimizer states. Where `resume` finds a
     checkpoint, that is used instead."""
     warm_start_takes: str = "all"
-    """What `warm_start` takes of the checkpoint: `all`, `rows` alone, or the `dense` half alone."""
+    """What `warm_start` takes of the checkpoint: `all`, only `rows`, or only the `dense` half."""
     dense_sums: str = "horovod"
     """What sums dense gradients over the trainers: `horovod`, in a thread that keeps a core busy; `mpi`, with messages
     and in rank order, for trainers without a core to spare; `grid`, with messages over a grid of trainers, for many of
-    them; or `auto`: `horovod` on GPUs, `grid` from 64 trainers on, `horovod` where each trainer has a core more than
-    `threads`, else `mpi`. The run's `config.toml` says which it was."""
+    them; or `auto`, the first that applies of: `horovod` on GPUs, `grid` from 64 trainers on, `horovod` if each trainer
+    has a core more than `threads`, `mpi`. The run's `config.toml` says which it was."""
     sums_thread: str = "auto"
     """Which thread moves sums of dense gradients by messages (`dense_sums = mpi` or `grid`) on while a trainer
     computes: the `mover`, beside rows; one of its `own`, which keeps a core busy until the sums are there; or `auto`:
@@ -119,8 +120,8 @@ class TrainConfig:
     same bits (docs/plan.md). Plans of another run are refused. Empty: the oracle plans."""
 
     status_every_s: float = 2.0
-    """Seconds between the small files in which each rank says what it does, for `bagpipe top`; 0 for none, else 1 or
-    more."""
+    """Seconds between the small files in which each rank says what it does, for `bagpipe top`; 0 for none, otherwise 1
+    or more."""
     prometheus: str = ""
     """Folder for a file of each rank for node exporter's textfile collector, written every `status_every_s` seconds;
     empty for none."""

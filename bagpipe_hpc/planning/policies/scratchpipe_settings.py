@@ -9,12 +9,13 @@ _MOST_BATCHES = 1000
 
 @dataclass(frozen=True)
 class ScratchPipeSettings:
-    """Its own settings."""
+    """Which rows stay when others need room."""
 
     past: int = 3
-    """Batches before the one that rows make room for whose rows stay. They leave behind the first of these."""
+    """When a batch needs room, the rows of so many batches before it stay. Those evicted leave after the first of these
+    batches."""
     future: int = 2
-    """Batches behind it whose rows stay."""
+    """The rows of so many batches after it stay, too."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.past <= _MOST_BATCHES:

@@ -25,7 +25,7 @@ class AssignmentSettings:
     """Whole tables on servers."""
 
     server_gb: float = 0.0
-    """Most GB (10**9 bytes) of rows, with their optimizer's state, that a server may hold; 0 for any."""
+    """The most GB (10**9 bytes) of rows, with their optimizer's state, that a server may hold; 0 for no limit."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.server_gb < float("inf"):
@@ -94,12 +94,13 @@ class RecShardSettings(PlannedSettings):
     slow_gb_s: float = 1.0
     """GB a second at which a server's other rows are read."""
     steps: int = 100
-    """Steps in which the share of a table's accesses that stays with the trainers is chosen: a divisor of 100."""
+    """Number of steps in which the share of a table's accesses that stays with the trainers is chosen: a divisor of
+    100."""
     weigh: str = "accesses"
     """What tables are weighed by: `accesses` of a batch, `coverage` alone, or `pooling` alone, as the paper's ablations
     do."""
     time_limit_s: float = 60.0
-    """Seconds of search; 0 leaves the exact search out, which needs SciPy."""
+    """Seconds of search; 0 leaves out the exact search, which needs SciPy."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -7,14 +7,14 @@ from bagpipe_hpc.config.doors import SettingError
 
 @dataclass(frozen=True)
 class HeraldSettings:
-    """What of Herald is used."""
+    """Which parts of Herald are used."""
 
     location_aware: bool = True
     """Give samples to trainers by the rows that these hold; false: contiguous slices."""
     on_demand: bool = True
-    """Write a row back only when another trainer reads it next or its slot is wanted; false: after each update."""
+    """Write a row back only when another trainer reads it next or its slot is needed; false: after each update."""
     telling_features: int = 0
-    """Look at so many features of a sample only, those of the largest tables; 0: at all."""
+    """Consider only so many features of a sample, those of the largest tables; 0: all features."""
 
     def __post_init__(self) -> None:
         """Refuse what there is not."""

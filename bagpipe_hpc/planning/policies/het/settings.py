@@ -13,13 +13,14 @@ class HetSettings:
     """How stale rows may be, and which leave a full cache."""
 
     staleness: int = 100
-    """A trainer reads on as long as it misses no more updates that others have added to a row, and keeps as many of its
-    own before it adds them; with 0 every look-up sees all updates of the batches before."""
+    """A trainer goes on reading its copy of a row as long as that misses no more than this many updates that others
+    have added, and keeps back as many of its own before it adds them; with 0 every look-up sees all updates of the
+    batches before."""
     eviction: str = "lru"
     """Which rows leave a cache that is full: `lru`, those used longest ago; `lfu`, those used in the fewest batches
     since they came; `lfu_pinned`, the same, but rows used in `pin_after` batches stay."""
     pin_after: int = _PIN_AFTER
-    """Of `lfu_pinned`: batches that a row is used in before it stays."""
+    """For `lfu_pinned`: the number of batches that use a row before it stays."""
 
     def __post_init__(self) -> None:
         """Refuse what there is not."""

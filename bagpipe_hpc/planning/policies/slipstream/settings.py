@@ -11,15 +11,15 @@ class SlipstreamSettings(FaeSettings):
     """As `fae`, without hot samples whose rows have stopped moving (Slipstream, 2024); the others fill batches."""
 
     drop_percent: float = 30.0
-    """Share of the hot samples that are left out behind the second snapshot of an epoch, in percent; 0: as `fae`."""
+    """Share of the hot samples that are left out after the second snapshot of an epoch, in percent; 0: as `fae`."""
     drop_tolerance: float = 8.0
-    """By so much the share among judged samples may differ, in percent of these; if it does, none is left out."""
+    """How far from it the share among the judged samples may be, in percent of these; if further, none is left out."""
     first_snapshot: int = 1000
     """Hot batches of an epoch before its first snapshot of the hot rows."""
     between_percent: float = 3.0
     """Hot batches between the two snapshots, in percent of those of an epoch, and one more."""
     judged_percent: float = 0.1
-    """Share of the hot batches that are left, drawn by `train.seed`, whose samples tell what is stale, in percent."""
+    """Share of the remaining hot batches, in percent, whose samples tell what is stale; drawn by `train.seed`."""
     stale_look_ups: int = 0
     """Look-ups of stale rows that a sample needs to be left out; 0: all of its look-ups."""
 
