@@ -1,4 +1,4 @@
-"""A model, a loss and a training loop of one's own: `mpirun -n 5 python own_loop.py CONFIG [section.field=value]`."""
+"""A model, a loss and a training loop of your own: `mpirun -n 5 python own_loop.py CONFIG [section.field=value]`."""
 
 import sys
 
@@ -20,7 +20,7 @@ class LogisticRegression(nn.Module):
 
 
 def focal_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy that makes little of samples which are right already (Lin et al. 2017), one number each."""
+    """Cross-entropy with little weight on samples that are right already (Lin et al. 2017), one number a sample."""
     chance = torch.sigmoid(logits)
     missed = torch.where(labels == 1, 1 - chance, chance)
     return missed**2 * nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="none")

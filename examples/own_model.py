@@ -1,6 +1,6 @@
-"""A model of one's own, a factorization machine (Rendle 2010): `model.name = "own_model:FactorizationMachine"`.
+"""A model of your own, a factorization machine (Rendle 2010): `model.name = "own_model:FactorizationMachine"`.
 
-Its folder stands on PYTHONPATH, or is the one that the run is started in.
+Put its folder on PYTHONPATH, or start the run from it.
 """
 
 from dataclasses import dataclass

@@ -11,7 +11,7 @@
 #SBATCH --cpus-per-task=2             # over several nodes: a core for a rank, one for threads of its MPI
 #SBATCH --exclusive                   # other jobs on the node would be measured as well
 #SBATCH --mem=0                       # all memory of the node: an exclusive job gets its cores, but not its memory
-#SBATCH --time=04:00:00               # `all` is the longest; an end lets smaller jobs pass before this one
+#SBATCH --time=04:00:00               # `all` is the longest; a known end lets the scheduler backfill smaller jobs before this one
 #SBATCH --output=%x-%j.log            # named by job: a second run does not overwrite it
 set -euo pipefail
 
@@ -20,7 +20,7 @@ if [ $# -lt 1 ]; then
   exit 2
 fi
 cd "${SLURM_SUBMIT_DIR:?start this script with sbatch}"
-home=$PWD # results are written there: of an installation that others share make a checkout of your own
+home=$PWD # results are written there: if the installation is shared, make a checkout of your own
 if ! [ -e slurm/site_environment.sh ]; then
   echo "slurm/bench.sh: $PWD is no checkout: call sbatch in the root of one" >&2
   exit 2
@@ -33,7 +33,7 @@ if [ "${SLURM_JOB_NUM_NODES:-1}" -gt 1 ]; then
     echo "bench.sh: $1 measures one node, and this job has $SLURM_JOB_NUM_NODES; leave out --nodes, or measure store" >&2
     exit 2
   fi
-  # srun does not hand on sbatch's --cpus-per-task by itself.
+  # srun does not take sbatch's --cpus-per-task by itself.
   export MPIRUN="${LAUNCHER[*]}" SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"
   set -- "$@" --link nodes
 else

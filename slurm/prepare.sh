@@ -8,8 +8,8 @@
 #SBATCH --ntasks=4                    # ranks share files, ranges of large ones, columns and shards; any number will do
 #SBATCH --cpus-per-task=4             # parsing and compression run on several threads of each rank
 #SBATCH --mem-per-cpu=4G              # while it writes shards each rank holds the vocabularies of all columns
-#SBATCH --time=12:00:00               # an end that the scheduler knows lets smaller jobs pass before this one
-#SBATCH --requeue                     # after a node's death the job comes again, and goes on after what is finished
+#SBATCH --time=12:00:00               # a known end lets the scheduler backfill smaller jobs before this one
+#SBATCH --requeue                     # after a node's death the job starts again, and goes on after what is finished
 #SBATCH --output=%x-%j.log            # named by job: a second run does not overwrite it
 #SBATCH --open-mode=append            # a requeued job goes on in the same log
 set -euo pipefail
@@ -24,12 +24,13 @@ fi
 source "$home/slurm/site_environment.sh"
 
 if [ "${SLURM_NTASKS:-1}" -eq 1 ]; then exec bagpipe prepare "$@"; fi
-# srun does not hand on sbatch's --cpus-per-task by itself.
+# srun does not take sbatch's --cpus-per-task by itself.
 export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"
 status=0
 "${LAUNCHER[@]}" -n "$SLURM_NTASKS" bagpipe prepare "$@" || status=$?
 
-# As in slurm/train.sh: a node's death can end the ranks before Slurm notices it and requeues the job, which must be there.
+# As in slurm/train.sh: a node's death can end the ranks before Slurm notices it and requeues the job, which must not have
+# ended by then.
 look=(env -u SLURM_NTASKS -u SLURM_NPROCS srun --overlap --mem=0 --mpi=none --cpus-per-task=1 --ntasks-per-node=1)
 if { [ "$status" -ne 0 ] || [ "${LAUNCHER[0]}" != srun ]; } && ! "${look[@]}" true; then
   echo "job $SLURM_JOB_ID: a node does not answer, waiting for Slurm to requeue the job" || true

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Takes on what the site's env file says: modules, variables, and the environment with `bagpipe` on PATH. Sourced by the job
-# scripts, in the folder in which sbatch was called.
+# Applies what the site's env file says: modules, variables, and the environment with `bagpipe` on PATH. The job scripts source
+# it, in the folder in which sbatch was called.
 #
 #   home   the root of the checkout
 
@@ -12,7 +12,7 @@ site_fail() {
   exit 2
 }
 
-if [[ $site_env != /* ]]; then site_env=$PWD/$site_env; fi # not one of its name on PATH
+if [[ $site_env != /* ]]; then site_env=$PWD/$site_env; fi # `source` would look for the name on PATH
 if ! [ -r "$site_env" ]; then site_fail "cannot be read; SITE_ENV is to name your copy of slurm/site.env, best by its full path"; fi
 # shellcheck source=slurm/site.env
 source "$site_env"
@@ -38,5 +38,5 @@ if [[ $interpreter == '#!/'* ]] && ! [ -x "${interpreter#'#!'}" ]; then
     "Python that all users and nodes see: make setup PYTHON=/usr/bin/python3"
 fi
 export PATH="$VENV/bin:$PATH"
-# Ranks get all of this: where sbatch was told --export=NONE, srun would otherwise give them nothing of it.
+# Ranks get all of this: after `sbatch --export=NONE`, srun would otherwise give them none of it.
 export SLURM_EXPORT_ENV=ALL

@@ -5,16 +5,16 @@
 #   sbatch [options of CPU nodes] : [options of GPU nodes] slurm/train.sh CONFIG.toml [section.field=value ...]
 #
 # sbatch options replace the lines below, which in the second form, a heterogeneous job, are those of the first component
-# alone; --ntasks is the number of ranks, in all components together those of all roles. A job whose time runs out, or that
-# is preempted, writes a checkpoint, requeues itself and goes on from there; so does one whose node has died, from the
-# last checkpoint that was due (train.checkpoint_every_steps).
+# alone; --ntasks is the number of ranks; all components together have the ranks of all roles. A job whose time runs out, or
+# that is preempted, writes a checkpoint, requeues itself and goes on from there. A job whose node has died is requeued, too,
+# and goes on from the last checkpoint that was due (train.checkpoint_every_steps).
 #SBATCH --job-name=bagpipe-train
 #SBATCH --ntasks=5                    # the smallest job with rows on two servers and gradients on two trainers
 #SBATCH --cpus-per-task=2             # a trainer computes on one core while its mover thread moves rows on another
 #SBATCH --mem-per-cpu=4G              # Criteo Kaggle at D = 48 needs 3.3 GB a server, as much for a trainer's cache
-#SBATCH --time=24:00:00               # an end that the scheduler knows lets smaller jobs pass before this one
+#SBATCH --time=24:00:00               # a known end lets the scheduler backfill smaller jobs before this one
 #SBATCH --signal=B:USR1@300           # so many seconds before the end: more than train.checkpoint_every_steps take
-#SBATCH --requeue                     # after a node's death or a preemption the job comes again
+#SBATCH --requeue                     # after a node's death or a preemption the job starts again
 #SBATCH --output=%x-%j.log            # one log for all ranks, named by job: a second run does not overwrite it
 #SBATCH --open-mode=append            # a requeued job goes on in the same log
 set -euo pipefail
@@ -44,7 +44,7 @@ stop_run() {
   fi
 }
 trap stop_run USR1
-# Comes with scancel, and where the time is up: the ranks get it as well, and this script waits for them.
+# SIGTERM comes with scancel, and when the time is up: the ranks get it as well, and this script waits for them.
 trap : TERM
 
 if [ $# -lt 1 ]; then
@@ -71,15 +71,15 @@ settings=("$@")
 training=(bagpipe train "${settings[@]}")
 if [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ]; then training+=(--requeued); fi
 
-# On every node, beside what runs there. The job's number of ranks is not to count: srun would warn of it.
+# On every node, beside what runs there. The job's number of ranks must not apply here: srun would warn of it.
 look=(env -u SLURM_NTASKS -u SLURM_NPROCS srun --overlap --mem=0 --mpi=none --cpus-per-task=1 --ntasks-per-node=1)
 if [ -z "${SLURM_HET_SIZE:-}" ]; then
   launch=("${LAUNCHER[@]}" -n "$SLURM_NTASKS" "${training[@]}")
   placed="$SLURM_NTASKS ranks on $SLURM_JOB_NODELIST"
-  # srun does not hand on sbatch's --cpus-per-task by itself.
+  # srun does not take sbatch's --cpus-per-task by itself.
   export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"
 else
-  # srun alone joins the components to one world, whose ranks are in the order of the components.
+  # Only srun joins the components into one world, whose ranks are in the order of the components.
   if [ "${LAUNCHER[0]}" != srun ]; then
     echo "slurm/train.sh: a heterogeneous job needs srun as LAUNCHER in ${SITE_ENV:-slurm/site.env}, not ${LAUNCHER[0]}" >&2
     exit 2
@@ -119,16 +119,16 @@ ask_slurm() {
   done
 }
 
-# Of the number of an array's last task Slurm tells of the whole array as well; NUMBER_TASK names the task alone. The
-# environment is no witness: sbatch within a job hands on that job's SLURM_ARRAY_JOB_ID.
+# Asked for the number of an array's last task, Slurm tells of the whole array as well; NUMBER_TASK names the task alone.
+# The environment is no evidence: sbatch within a job passes on that job's SLURM_ARRAY_JOB_ID.
 own=$SLURM_JOB_ID
 job=$(ask_slurm --oneliner show job "$own" | grep "^JobId=$own ") || job=''
 if [[ $job =~ ^JobId=[0-9]+\ ArrayJobId=([0-9]+)\ ArrayTaskId=([0-9]+)\  ]]; then own=${BASH_REMATCH[1]}_${BASH_REMATCH[2]}; fi
 is_running=false # a job that was cancelled or whose time is up is not, and stays away
 if [[ $job == *\ JobState=RUNNING\ * ]]; then is_running=true; fi
 
-# A node's death can end the ranks at once. Slurm notices later and requeues the job, unless it has ended. No status of Open
-# MPI's mpirun says that all is well: where it has lost a node, it is 0.
+# A node's death can end the ranks at once. Slurm notices later and requeues the job, unless the job has ended. No status of
+# Open MPI's mpirun says that all is well: after it has lost a node it is 0.
 is_doubtful=false is_lost=false
 if [ "$status" -ne 0 ] || [ "${LAUNCHER[0]}" != srun ]; then is_doubtful=true; fi
 if $is_doubtful && $is_running && ! "${look[@]}" true; then is_lost=true; fi
@@ -138,8 +138,8 @@ if $is_lost && ! $run_told; then
   if [ "$status" -eq 0 ]; then status=1; fi # still here: the run has not come to its end, and Slurm does not know
 fi
 
-# A run that was told to stop ends with 0, also where it has just come to its end: its next start finds nothing to do.
-# Preemption comes as SIGTERM to the ranks alone: the oracle has stopped the run, and nothing but Slurm knows why.
+# A run that was told to stop ends with 0, even if it has just come to its end: its next start finds nothing to do.
+# Preemption comes as SIGTERM to the ranks alone: the oracle has stopped the run, and only Slurm knows why.
 comes_again=false is_left=''
 if $run_told && { [ "$status" -eq 0 ] || $is_lost; }; then comes_again=true; fi
 if [[ $job == *\ PreemptTime=[0-9]* ]]; then comes_again=true; fi

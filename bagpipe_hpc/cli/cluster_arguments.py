@@ -16,7 +16,7 @@ def add_sample_time(parser: CommandParser, *, required: bool) -> None:
         type=microseconds,
         default=0.0,
         metavar="US",
-        help="time of a step beside its samples, which counts where slices are small (0)",
+        help="time of a step beyond its samples, which counts where slices are small (0)",
     )
 
 
@@ -28,5 +28,5 @@ def add_delays(parser: CommandParser) -> None:
         type=microseconds,
         default=0.5,
         metavar="US",
-        help="to read and plan a sample of a batch (0.5: one core)",
+        help="time of the oracle to read and plan a sample (0.5: one core)",
     )

@@ -55,4 +55,4 @@ def add_checkpoint(parser: CommandParser) -> None:
     parser.add_argument(
         "checkpoint", type=named_path, metavar="CHECKPOINT", help="its folder, or a run's output folder for the newest"
     )
-    parser.add_argument("--best", action="store_true", help="of an output folder the best checkpoint")
+    parser.add_argument("--best", action="store_true", help="of an output folder take the best checkpoint")

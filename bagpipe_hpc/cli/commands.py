@@ -208,7 +208,7 @@ def _add_run_commands(commands: "argparse._SubParsersAction[CommandParser]") -> 
     train.add_argument(
         "--requeued",
         action="store_true",
-        help="a Slurm job that comes again: go on from what its earlier starts have saved, as slurm/train.sh asks",
+        help="for a requeued Slurm job: go on from what its earlier starts have saved, as slurm/train.sh asks",
     )
 
     profile = _add(
@@ -253,7 +253,7 @@ def _add_run_commands(commands: "argparse._SubParsersAction[CommandParser]") -> 
 
     add_report(_add(commands, "report", report, "write a page about one run or several, side by side"))
 
-    add_place(_add(commands, "place", place, "make the plan of a placement that takes a while to find one"))
+    add_place(_add(commands, "place", place, "make the plan of a placement whose search takes a while"))
 
     compare = _add(commands, "compare", _compare, "compare two checkpoints; exits with 1 where they differ")
     for name, metavar in (("first", "A"), ("second", "B")):

@@ -21,9 +21,9 @@ def add_compare_policies(parser: CommandParser) -> None:
         nargs="+",
         default=[0.0],
         metavar="PERCENT",
-        help="slots of a trainer's cache, of the tables' rows; 0 for as many as a policy wants (default: 0)",
+        help="slots of a trainer's cache, in % of the tables' rows; 0: as many as a policy wants (default: 0)",
     )
-    parser.add_argument("--batches", type=positive, metavar="N", help="that are planned of each segment (default: all)")
+    parser.add_argument("--batches", type=positive, metavar="N", help="batches to plan of each segment (default: all)")
     parser.add_argument("--train", action="store_true", help="train, too: waiting, samples/s, AUC and log loss")
     parser.add_argument(
         "--seeds", type=positive, metavar="N", help=f"runs of each, with --train (default: {_USUAL_SEEDS})"
@@ -32,7 +32,7 @@ def add_compare_policies(parser: CommandParser) -> None:
         "--launch",
         default="mpirun -n {ranks}",
         metavar="COMMAND",
-        help="starts a run's ranks (default: 'mpirun -n {ranks}'); {hosts} are those of each host, a trainer a host",
+        help="starts a run's ranks (default: 'mpirun -n {ranks}'); {hosts}: ranks by host, a trainer a host",
     )
     parser.add_argument("--output", type=named_path, metavar="DIR", help="where runs go; with --train")
     parser.add_argument("--plot", type=named_path, metavar="FILE.svg", help="draw what is moved")
@@ -56,7 +56,7 @@ def add_compare_placements(parser: CommandParser) -> None:
     _add_contenders(parser, "placements", "'greedy_lookup tables.statistics=FILE'")
     parser.add_argument("--servers", type=nodes, nargs="+", default=[2, 4, 8], metavar="S", help="(default: 2 4 8)")
     parser.add_argument("--trainers", type=positive, default=2, metavar="T", help="(default: 2)")
-    parser.add_argument("--batches", type=positive, metavar="N", help="that are planned (default: all)")
+    parser.add_argument("--batches", type=positive, metavar="N", help="batches to plan (default: all)")
     parser.add_argument(
         "--measure",
         action="store_true",

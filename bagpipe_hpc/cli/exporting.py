@@ -39,7 +39,7 @@ def add_export(parser: CommandParser) -> None:
         type=positive,
         default=_FILE_BYTES,
         metavar="N",
-        help="most of a file that tables share (default: 5e9)",
+        help="largest size of a file that tables share (default: 5e9)",
     )
 
 

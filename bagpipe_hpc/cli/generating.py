@@ -14,7 +14,7 @@ def add_generate(parser: CommandParser) -> None:
         "--output", type=named_path, required=True, metavar="FILE", help="FILE.tsv, FILE.csv, or one ending in .gz"
     )
     described = parser.add_mutually_exclusive_group()
-    described.add_argument("--schema", metavar="FILE.toml", help="write rows of its columns; also to FILE.parquet")
+    described.add_argument("--schema", metavar="FILE.toml", help="write rows of this schema; also to FILE.parquet")
     described.add_argument(
         "--kind",
         choices=["criteo", "sequences"],

@@ -44,7 +44,9 @@ def add_prepare_graph(parser: CommandParser) -> None:
         help="columns of labels, 0 and 1 or classes from 0 (default: label)",
     )
     parser.add_argument("--directed", action="store_true", help="the second node of an edge is the first's neighbour")
-    parser.add_argument("--node-count", type=positive, metavar="N", help="(default: the highest number, and 1)")
+    parser.add_argument(
+        "--node-count", type=positive, metavar="N", help="number of nodes (default: the highest, plus 1)"
+    )
     parser.add_argument(
         "--test-fraction", type=fraction, default=0.1, metavar="F", help="last part of the nodes (default: 0.1)"
     )

@@ -24,7 +24,7 @@ def add_plan(parser: CommandParser) -> None:
         metavar="L",
         help="windows (default: 1, the setting, parts and multiples)",
     )
-    parser.add_argument("--batches", type=positive, metavar="N", help="that are planned of each segment (default: all)")
+    parser.add_argument("--batches", type=positive, metavar="N", help="batches to plan of each segment (default: all)")
     add_sample_time(parser, required=False)
     parser.add_argument(
         "--gbit-per-s", type=gbit_per_s, nargs="+", default=[10.0], metavar="X", help="link of a node (10)"

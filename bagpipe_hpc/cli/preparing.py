@@ -74,7 +74,9 @@ def add_prepare(parser: CommandParser) -> None:
     )
     parser.add_argument("--test-files", type=positive, metavar="N", help="the last N input files are for tests instead")
     parser.add_argument(
-        "--test-half", choices=["first", "second"], help="of --test-files' rows that half alone; the other is left out"
+        "--test-half",
+        choices=["first", "second"],
+        help="take only that half of --test-files' rows; the other is left out",
     )
     parser.add_argument("--compression", choices=["lzf", "gzip", "none"], default="lzf", help="(default: lzf)")
     parser.add_argument("--chunk-checksums", action="store_true", help="let HDF5 check every chunk that it reads")
@@ -85,7 +87,7 @@ def add_prepare(parser: CommandParser) -> None:
         "--backend",
         choices=["auto", "native", "reference"],
         default="auto",
-        help="native code, its definition in Python, or native code where it was built (default: auto)",
+        help="native code, the reference in Python, or native code where it was built (default: auto)",
     )
 
 

@@ -26,7 +26,7 @@ def add_evaluate(parser: CommandParser) -> None:
         metavar="DIR",
         help="prepared rows (default: those that the checkpoint was trained on)",
     )
-    parser.add_argument("--split", choices=["test", "train"], default="test", help="which of them (default: test)")
+    parser.add_argument("--split", choices=["test", "train"], default="test", help="which split (default: test)")
     parser.add_argument("--save", type=named_path, metavar="FILE", help="append the JSON line to FILE")
 
 
@@ -49,7 +49,7 @@ def add_predict(parser: CommandParser) -> None:
         type=named_path,
         required=True,
         metavar="FILE",
-        help="FILE.csv, FILE.tsv or FILE.parquet; must not be there",
+        help="FILE.csv, FILE.tsv or FILE.parquet; must not exist",
     )
     parser.add_argument(
         "--data",

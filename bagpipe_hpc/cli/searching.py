@@ -43,7 +43,7 @@ def add_search(parser: CommandParser) -> None:
     parser.add_argument(
         "--draws", type=positive, default=20, metavar="R", help="draws of pipelines for each (default: 20)"
     )
-    parser.add_argument("--fits", type=positive, metavar="N", help="most models to fit (default: E times R)")
+    parser.add_argument("--fits", type=positive, metavar="N", help="the most models to fit (default: E times R)")
     parser.add_argument("--seed", type=count, default=1, metavar="S", help="same seed, same result (default: 1)")
 
 

@@ -40,16 +40,18 @@ def add_simulate(parser: CommandParser) -> None:
     parser.add_argument("--gbit-per-s", type=gbit_per_s, default=10.0, metavar="X", help="each link (10)")
     add_delays(parser)
     parser.add_argument(
-        "--message-us", type=microseconds, default=5.0, metavar="US", help="of a trainer, to one other trainer (5)"
+        "--message-us", type=microseconds, default=5.0, metavar="US", help="of a trainer, for one other trainer (5)"
     )
     parser.add_argument(
         "--moments",
         type=fraction,
         nargs="+",
         metavar="SHARE",
-        help="of a step, left behind gradients of rows and behind each sum of dense ones (default: by the weights)",
+        help="shares of a step left when gradients of rows, and of each dense sum, are there (default: by the weights)",
     )
-    parser.add_argument("--batches", type=positive, metavar="N", help="that count (default: 100, or what the data has)")
+    parser.add_argument(
+        "--batches", type=positive, metavar="N", help="steps that count (default: 100, or what the data has)"
+    )
     parser.add_argument("--save", type=named_path, metavar="FILE", help="append the JSON line to FILE")
 
 

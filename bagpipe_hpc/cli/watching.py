@@ -17,11 +17,9 @@ _CLEAR = "\x1b[H\x1b[J"
 def add_top(parser: CommandParser) -> None:
     """Give the command its arguments."""
     parser.add_argument("output", type=named_path, metavar="OUTPUT", help="folder of the run")
-    parser.add_argument("--every", type=seconds, default=2.0, metavar="S", help="seconds between looks (default: 2)")
+    parser.add_argument("--every", type=seconds, default=2.0, metavar="S", help="seconds between updates (default: 2)")
     shown = parser.add_mutually_exclusive_group()
-    shown.add_argument(
-        "--once", action="store_true", help="look once; exits with 1 where a rank tells nothing any more"
-    )
+    shown.add_argument("--once", action="store_true", help="show once; exits with 1 if a rank is stale")
     shown.add_argument(
         "--serve", type=positive, metavar="PORT", help="answer a Prometheus of this host at 127.0.0.1:PORT/metrics"
     )
