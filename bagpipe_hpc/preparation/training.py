@@ -93,4 +93,9 @@ class Training:
         own = RunRecord(output, run.total_steps, has_cache=has_cache, each_of=each_of)
         if not run.config.train.tensorboard:
             return own
-        return Records(own, TensorBoardRecord(output / TENSORBOARD_NAME, run.steps_done + 1, has_cache=has_cache))
+        # Of two evaluations of one step, scalars do not tell which is made again.
+        again = bool(run.evaluated_first) and not run.kept_evaluations
+        events = TensorBoardRecord(
+            output / TENSORBOARD_NAME, run.steps_done, has_cache=has_cache, is_evaluated_again=again
+        )
+        return Records(own, events)

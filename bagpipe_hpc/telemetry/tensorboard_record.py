@@ -1,5 +1,6 @@
 """What a run tells, as event files for TensorBoard."""
 
+import logging
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,6 +10,9 @@ from bagpipe_hpc.evaluation.click_evaluation import Evaluation
 from bagpipe_hpc.storage.checkpoints.manifest import CheckpointManifest
 from bagpipe_hpc.telemetry.record import Record
 from bagpipe_hpc.telemetry.trainer_steps import TrainerSteps
+
+_OF_TESTS = "test/"
+_MEASURES = ("auc", "log_loss")
 
 
 def require_tensorboard() -> None:
@@ -29,19 +33,24 @@ class TensorBoardRecord(Record):
 
     Args:
         folder: of the files.
-        first_step: the first step that is not told yet; what an earlier start told of it and later ones is dropped.
+        steps_done: of the checkpoint that the run goes on from; what an earlier start told of later steps is dropped.
         has_cache: whether rows come through a cache.
+        is_evaluated_again: whether the evaluation of that checkpoint's own step is made again; it is dropped, too.
 
     Raises:
         ConfigError: the package is not installed.
     """
 
-    def __init__(self, folder: Path, first_step: int, *, has_cache: bool) -> None:
+    def __init__(self, folder: Path, steps_done: int, *, has_cache: bool, is_evaluated_again: bool = False) -> None:
         require_tensorboard()
         from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - an optional package
 
         self._has_cache = has_cache
-        self._writer = SummaryWriter(str(folder), purge_step=first_step)
+        stays = _told_beside_evaluations(folder, steps_done) if is_evaluated_again and folder.is_dir() else {}
+        # Readers forget whole steps: what else was told of this one is told once more.
+        self._writer = SummaryWriter(str(folder), purge_step=steps_done + (not is_evaluated_again))
+        if stays:
+            self._add(stays, steps_done)
 
     def __exit__(self, *_: object) -> None:
         self._writer.close()
@@ -69,7 +78,7 @@ class TensorBoardRecord(Record):
     def evaluation(self, step: int, epoch: int, evaluations: Mapping[str, Evaluation], seconds: float) -> None:  # noqa: ARG002
         """The measures of each label."""
         for name, measures in evaluations.items():
-            self._add({f"test/{name}/auc": measures.auc, f"test/{name}/log_loss": measures.log_loss}, step)
+            self._add({f"{_OF_TESTS}{name}/{measure}": getattr(measures, measure) for measure in _MEASURES}, step)
 
     def checkpoint(self, manifest: CheckpointManifest, directory: Path, stood_still_s: float, seconds: float) -> None:  # noqa: ARG002
         """Its size and times."""
@@ -80,3 +89,18 @@ class TensorBoardRecord(Record):
         for name, value in values.items():
             self._writer.add_scalar(name, value, step)
         self._writer.flush()
+
+
+def _told_beside_evaluations(folder: Path, step: int) -> dict[str, float]:
+    """What event files in a folder tell of a step besides evaluations."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: PLC0415
+
+    logging.getLogger("tensorboard").setLevel(logging.ERROR)  # it warns of each start that took steps back
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0})  # all of them
+    events.Reload()
+    return {
+        name: event.value
+        for name in events.Tags()["scalars"]
+        for event in events.Scalars(name)
+        if event.step == step and not name.startswith(_OF_TESTS)
+    }
