@@ -30,9 +30,14 @@ status=0
 "${LAUNCHER[@]}" -n "$SLURM_NTASKS" bagpipe prepare "$@" || status=$?
 
 # As in slurm/train.sh: a node's death can end the ranks before Slurm notices it and requeues the job, which must not have
-# ended by then.
+# ended by then. Of a job that was cancelled or whose time is up no node answers, either.
 look=(env -u SLURM_NTASKS -u SLURM_NPROCS srun --overlap --mem=0 --mpi=none --cpus-per-task=1 --ntasks-per-node=1)
-if { [ "$status" -ne 0 ] || [ "${LAUNCHER[0]}" != srun ]; } && ! "${look[@]}" true; then
+is_over() {
+  local job
+  job=$(scontrol --oneliner show job "$SLURM_JOB_ID" | grep "^JobId=$SLURM_JOB_ID ") || return 1 # Slurm does not say
+  [[ $job != *\ JobState=RUNNING\ * ]]
+}
+if { [ "$status" -ne 0 ] || [ "${LAUNCHER[0]}" != srun ]; } && ! is_over && ! "${look[@]}" true; then
   echo "job $SLURM_JOB_ID: a node does not answer, waiting for Slurm to requeue the job" || true
   sleep 600 # twice the default of SlurmdTimeout
   if [ "$status" -eq 0 ]; then status=1; fi

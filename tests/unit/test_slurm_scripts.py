@@ -350,14 +350,29 @@ def test_ranks_share_a_preparation(job: Job) -> None:
     assert job.given_to("launch") == ["--mpi=pmix", "-n", "4", "bagpipe", "prepare", *arguments]
 
 
-@pytest.mark.parametrize(("status", "answer", "waits"), [(255, 1, True), (0, 1, True), (2, 0, False), (0, 0, False)])
-def test_a_preparation_that_lost_a_node_waits_to_be_requeued(job: Job, status: int, answer: int, waits: bool) -> None:
+@pytest.mark.parametrize(
+    ("status", "state", "answer", "waits"),
+    [
+        (255, "RUNNING", 1, True),
+        (0, "RUNNING", 1, True),
+        (2, "RUNNING", 0, False),
+        (0, "RUNNING", 0, False),
+        (143, "CANCELLED", 1, False),  # mpirun may end before the script has its signal
+        (0, "TIMEOUT", 1, False),
+        (0, None, 1, True),  # Slurm's controller does not answer
+    ],
+)
+def test_a_preparation_that_lost_a_node_waits_to_be_requeued(
+    job: Job, status: int, state: str | None, answer: int, waits: bool
+) -> None:
     """`status` is the launcher's, `answer` what becomes of the look at the nodes."""
     job.stand_in("launch", f"exit {status}")
+    job.slurm_says(state=state or "RUNNING", before="" if state else "exit 1")
     job.stand_in("srun", f"exit {answer}")
     job.stand_in("sleep", f"echo \"$1\" >'{job.folder}/sleep'")
     ended = job.run("prepare.sh", "--input", "a", SLURM_NTASKS="4")
     assert ended.returncode == (status or int(waits)), ended.stderr
+    assert ("job 36: a node does not answer, waiting for Slurm to requeue the job" in ended.stdout) == waits
     assert (job.folder / "sleep").exists() == waits
 
 
