@@ -17,6 +17,7 @@ from bagpipe_hpc.errors import CapacityError, ConfigError, DataError
 from bagpipe_hpc.storage.run_lock import LOCK_NAME, RunLock
 from bagpipe_hpc.storage.shards.check import verify_shards
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, save_manifest
+from bagpipe_hpc.terminal import counted
 from data_prep.backend import Backend, choose_backend
 from data_prep.fit_stage import fit_rows
 from data_prep.formats.checked_rows import checked_parser, checked_refinement, parses_itself
@@ -211,7 +212,7 @@ def _begin(
         work = replace(resume_or_start(output, wanted), made_for=made_for)
         if work.parts:
             parsed = sum(part.rows for part in work.parts)
-            progress(f"going on after {parsed:,} parsed rows, {len(work.shards)} shards")
+            progress(f"going on after {parsed:,} parsed rows, {counted(len(work.shards), 'shard')}")
         ranges = plan_ranges(sources, opened, work.state.range_bytes)
         try:
             check_room(work, sources, ranges, opened.__getitem__, how.source_format.layout, how.settings, progress)

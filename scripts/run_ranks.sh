@@ -26,6 +26,8 @@ if [[ ! $ranks =~ ^[1-9][0-9]{0,5}$ ]]; then # what is no number, launchers take
   printf 'run_ranks: %q: is no number of ranks; write run_ranks.sh N COMMAND..., N from 1 to 999999\n' "$ranks" >&2
   exit 2
 fi
+counted="$ranks ranks"
+if [ "$ranks" -eq 1 ]; then counted="1 rank"; fi
 read -ra launcher <<<"${MPIRUN:-mpirun}"
 if ! command -v "${launcher[0]}" >/dev/null; then
   echo "run_ranks: no ${launcher[0]} on PATH; activate the environment that 'make setup' made: source .venv/bin/activate" >&2
@@ -63,7 +65,7 @@ signal=''
 end_ranks() { # $1 is the signal, $2 says it
   if [ -n "$signal" ]; then return; fi # they are ending already
   signal=$1
-  printf '\nrun_ranks: %s: ending %s ranks\n' "$2" "$ranks" >&2
+  printf '\nrun_ranks: %s: ending %s\n' "$2" "$counted" >&2
   if [[ " $command " == *" train "* ]]; then
     echo "run_ranks: complete checkpoints are kept; the same command with train.resume=auto goes on from the newest." \
       "'bagpipe stop' instead ends a run with a checkpoint" >&2
@@ -81,6 +83,6 @@ while kill -0 "$job" 2>/dev/null; do # a signal ended the wait; the ranks are en
 done
 if [ -n "$signal" ]; then exit $((128 + $(kill -l "$signal"))); fi
 if [ "$status" -eq 124 ] || [ "$status" -eq 137 ]; then
-  echo "run_ranks: $ranks ranks ended with status $status; the limit is ${RANKS_TIMEOUT_S:-86400} s (RANKS_TIMEOUT_S)" >&2
+  echo "run_ranks: $counted ended with status $status; the limit is ${RANKS_TIMEOUT_S:-86400} s (RANKS_TIMEOUT_S)" >&2
 fi
 exit "$status"

@@ -67,6 +67,8 @@ source "$home/slurm/site_environment.sh"
 # shellcheck source=scripts/rank_environment.sh
 source "$home/scripts/rank_environment.sh"
 
+ranks() { if [ "$1" = 1 ]; then echo "1 rank"; else echo "$1 ranks"; fi; }
+
 settings=("$@")
 training=(bagpipe train "${settings[@]}")
 if [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ]; then training+=(--requeued); fi
@@ -75,7 +77,7 @@ if [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ]; then training+=(--requeued); fi
 look=(env -u SLURM_NTASKS -u SLURM_NPROCS srun --overlap --mem=0 --mpi=none --cpus-per-task=1 --ntasks-per-node=1)
 if [ -z "${SLURM_HET_SIZE:-}" ]; then
   launch=("${LAUNCHER[@]}" -n "$SLURM_NTASKS" "${training[@]}")
-  placed="$SLURM_NTASKS ranks on $SLURM_JOB_NODELIST"
+  placed="$(ranks "$SLURM_NTASKS") on $SLURM_JOB_NODELIST"
   # srun does not take sbatch's --cpus-per-task by itself.
   export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"
 else
@@ -94,7 +96,7 @@ else
     fi
     if [ "$group" -gt 0 ]; then launch+=(:) placed+=", "; fi
     launch+=("${LAUNCHER[@]:1}" --het-group="$group" -n "${!tasks}" -c "${!cpus:-1}" "${training[@]}")
-    placed+="${!tasks} ranks on ${!nodes}"
+    placed+="$(ranks "${!tasks}") on ${!nodes}"
   done
 fi
 say ", start $((${SLURM_RESTART_COUNT:-0} + 1)): $placed"

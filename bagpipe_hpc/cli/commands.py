@@ -42,7 +42,7 @@ from bagpipe_hpc.cli.watching import add_top, top
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.config.reference import annotated_toml, markdown
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.terminal import printable
+from bagpipe_hpc.terminal import counted, printable
 
 _GO_ON = {
     "_train": GO_ON,
@@ -119,7 +119,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
             print(f"{number}  {printable(shlex.join(run))}")
         told = shlex.join([str(arguments.config), *arguments.settings])
         script = shlex.quote(str(Path(os.environ.get("BAGPIPE_HOME", ""), "slurm/sweep.sh")))
-        print(f"{len(runs)} runs: sbatch --array=0-{last} {script} {printable(told)}", file=sys.stderr)
+        print(f"{counted(len(runs), 'run')}: sbatch --array=0-{last} {script} {printable(told)}", file=sys.stderr)
         return EXIT_OK
     if arguments.task > last:
         raise ConfigError(f"--task {arguments.task}: the sweep has {len(runs)} runs, 0 to {last}")

@@ -7,7 +7,7 @@ from bagpipe_hpc.cli.argument_types import count, fraction, named_path, positive
 from bagpipe_hpc.cli.command_parser import CommandParser
 from bagpipe_hpc.cli.outcome import EXIT_OK
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.terminal import printable
+from bagpipe_hpc.terminal import counted, printable
 
 
 def add_search(parser: CommandParser) -> None:
@@ -76,13 +76,15 @@ def search(arguments: argparse.Namespace) -> int:
     )
     validation = len(rows.labels) - rows.train
     print(
-        f"{rows.train} rows for training, {validation} for validation, {len(rows.columns)} numeric columns",
+        f"{rows.train} rows for training, {validation} for validation, {counted(len(rows.columns), 'numeric column')}",
         file=sys.stderr,
     )
     found = search_preprocessing(schema, rows, settings, score=arguments.score)
     if found.clusters < arguments.clusters:
-        told = f"note: {found.clusters} groups at most instead of {arguments.clusters}, one for each column to search"
-        print(told, file=sys.stderr)
+        told = (
+            f"{counted(found.clusters, 'group')} at most instead of {arguments.clusters}, one for each column to search"
+        )
+        print(f"note: {told}", file=sys.stderr)
     if arguments.tried is not None:
         write_tried(found, arguments.score, arguments.tried)
     write_found(found, arguments.score, arguments.input, arguments.output)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.terminal import counted
 
 _THREADS_A_CORE = 16
 """Most threads a core. It is more than one, so that sums can have the order that they have on a larger host; with
@@ -22,7 +23,7 @@ def require_cores(threads: Mapping[str, int], cores: int) -> None:
     for setting, count in threads.items():
         if count > cores * _THREADS_A_CORE:
             raise ConfigError(
-                f"{setting} = {count}: this host has {cores} cores; use {cores * _THREADS_A_CORE} at most, "
+                f"{setting} = {count}: this host has {counted(cores, 'core')}; use {cores * _THREADS_A_CORE} at most, "
                 f"{_THREADS_A_CORE} a core"
             )
 

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bagpipe_hpc.terminal import counted
+
 _MOST_SERVERS_A_HOST = 16
 """More do not fill hosts of different sizes much better."""
 
@@ -124,7 +126,7 @@ def memory_problem(hosts: Sequence[HostNeed]) -> str | None:
         if need.total_bytes > host.free_bytes:
             what = (
                 f"tables, row caches, dense models, planner and evaluation need {_gb(need.total_bytes)} on {host.name} "
-                f"({host.ranks} ranks), which has {_gb(host.free_bytes)} free"
+                f"({counted(host.ranks, 'rank')}), which has {_gb(host.free_bytes)} free"
             )
         elif need.tables_bytes > host.most_tables_bytes:
             what = (

@@ -20,6 +20,7 @@ from bagpipe_hpc.mpi.start.roll_call import call_roll
 from bagpipe_hpc.mpi.start.world import abort_job, remove_shared_files
 from bagpipe_hpc.mpi.time_limit import NETWORK_CURE, TimeLimit
 from bagpipe_hpc.mpi.waiting import wait_for_all, wait_until
+from bagpipe_hpc.terminal import counted
 
 _TAG_QUESTION, _TAG_ANSWER = 81, 82
 _LONGEST_PAUSE_S = 2.0
@@ -177,7 +178,7 @@ class Questions:
         silent = [rank for rank, seconds in silent_s.items() if seconds > self._silence_s]
         if silent:
             named = f"rank {silent[0]} on {self._hosts.names[silent[0]]}"
-            more = f" and {len(silent) - 1} more ranks" if len(silent) > 1 else ""
+            more = f" and {counted(len(silent) - 1, 'more rank')}" if len(silent) > 1 else ""
             abort_job(
                 f"bagpipe: no word from {named}{more} for {self._silence_s:.0f} s: a rank is stopped, {NETWORK_CURE}",
                 _EXIT_FAILED,

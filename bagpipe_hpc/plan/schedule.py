@@ -12,6 +12,7 @@ from bagpipe_hpc.config.schema import TrainConfig
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.plan.heard import Heard
 from bagpipe_hpc.plan.slices import slice_bounds
+from bagpipe_hpc.terminal import counted
 
 _MOST_SEGMENTS = 100_000
 
@@ -235,7 +236,7 @@ def without_effect(config: TrainConfig, train_samples: int, test_samples: int) -
     if config.max_steps > config.epochs * batches_per_epoch:
         remarks.append(
             f"train.max_steps = {config.max_steps}: train.epochs = {config.epochs} ends the run sooner, after "
-            f"{total_steps} steps; set more epochs to train longer"
+            f"{counted(total_steps, 'step')}; set more epochs to train longer"
         )
     if config.checkpoint_every_steps > total_steps:
         when = "before its end" if config.checkpoint_at_end else "at all (train.checkpoint_at_end = false)"

@@ -172,7 +172,7 @@ def within_memory(planner: Planner, batches: Iterable[Bags], memory_bytes: int) 
             size = planner.size()
             if (taken := size.state_bytes + size.window_bytes) > memory_bytes:
                 raise CapacityError(
-                    f"lookahead.batches = {lookahead}: with {number + 1} batches read, the planner takes "
+                    f"lookahead.batches = {lookahead}: with {counted(number + 1, 'batch')} read, the planner takes "
                     f"{taken / 1e9:.1f} GB, and {memory_bytes / 1e9:.1f} GB were free; set a shorter "
                     "lookahead.batches or a smaller train.batch_size"
                 )

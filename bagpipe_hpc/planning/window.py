@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from bagpipe_hpc.errors import PlanError
 from bagpipe_hpc.plan.batch_plan import NO_GROUP
+from bagpipe_hpc.terminal import counted
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,8 @@ class Window:
     def __post_init__(self) -> None:
         if not (1 <= self.group < self.lookahead or self.group == 1 <= self.lookahead):
             raise PlanError(
-                f"a window of {self.lookahead} batches in groups of {self.group}: use 1 batch or more, and groups of 1 "
-                "batch or more that are shorter than the window, or 1"
+                f"a window of {counted(self.lookahead, 'batch')} in groups of {self.group}: use 1 batch or more, and "
+                "groups of 1 batch or more that are shorter than the window, or 1"
             )
 
     @property

@@ -116,7 +116,7 @@ def nothing_left(run: Run) -> str:
     was_told = run.steps_done == run.total_steps and (Path(run.config.train.output) / SUMMARY_NAME).exists()
     if run.schedule and not (was_told and is_own_checkpoint(run.config, run.start)):
         return ""
-    return f"{run.start.directory} is the end of this run, {run.total_steps} steps: nothing is left to do"
+    return f"{run.start.directory} is the end of this run, {counted(run.total_steps, 'step')}: nothing is left to do"
 
 
 def choose_window(run: Run, trainers: int) -> CacheNeed:
@@ -253,7 +253,7 @@ def _batches_of(segments: list[Segment]) -> int:
 def _read(run: Run, segments: list[Segment]) -> Iterator[Iterable[Bags]]:
     """One pass over the batches of segments to measure, with a line now and then of how far it is."""
     total = _batches_of(segments)
-    log.info("reading %d batches ahead of the run, to measure the cache", total)
+    log.info("reading %s ahead of the run, to measure the cache", counted(total, "batch"))
     spoke_s = time.monotonic()
     done = 0
 

@@ -31,6 +31,7 @@ from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
 from bagpipe_hpc.rows.placement import check_partition, partition_mark, require_same_partition
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.terminal import counted
 
 
 def check_settings(config: Config, comms: Communicators, check_output: Callable[[], None]) -> None:
@@ -155,8 +156,9 @@ def check_disk(run: Run, comms: Communicators) -> None:
     free = shutil.disk_usage(tables.ssd_path).free
     if wanted > free:
         raise CapacityError(
-            f"tables.ssd_path = {tables.ssd_path!r}: the rows of {len(sharers)} servers on {socket.gethostname()} take "
-            f"{wanted / 1e9:.3f} GB there, and {free / 1e9:.3f} GB are free; make room, or name another folder"
+            f"tables.ssd_path = {tables.ssd_path!r}: the rows of {counted(len(sharers), 'server')} on "
+            f"{socket.gethostname()} take {wanted / 1e9:.3f} GB there, and {free / 1e9:.3f} GB are free; make room, or "
+            "name another folder"
         )
 
 

@@ -183,7 +183,7 @@ class SavedPlans:
                 f"later rows from step {run.steps_done}: leave out train.plans"
             )
         there = [saved for saved in self.manifest.segments if saved.first_step == missing.first_step]
-        begins = " and ".join(f"{saved.kind} of {saved.batches} batches" for saved in there) or "nothing"
+        begins = " and ".join(f"{saved.kind} of {counted(saved.batches, 'batch')}" for saved in there) or "nothing"
         cuts, here = self.manifest.cuts, cuts_of(run)
         differences = _differences(cuts, here)
         if run.start and not differences:

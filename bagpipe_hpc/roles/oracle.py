@@ -16,6 +16,7 @@ from bagpipe_hpc.roles.plan_sources import Planned, open_source
 from bagpipe_hpc.roles.request_waits import RequestWaits, open_watch
 from bagpipe_hpc.run.hearing import Hearing
 from bagpipe_hpc.run.stop_request import NeverStopped, StopRequest
+from bagpipe_hpc.terminal import counted
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +84,8 @@ def run_oracle(context: RoleContext, stop: StopRequest | NeverStopped) -> None:
                 hearing.hear(segment, word.log_loss)
     sender.finish()
     rows = need.total_rows + (need.reserved_rows if outgrown else 0)
-    log.info("cache: %d of %d rows were in use at most; %d batches were fetched late", source.used_slots(), rows, late)
+    told = f"{counted(late, 'batch')} {'was' if late == 1 else 'were'} fetched late"
+    log.info("cache: %d of %d rows were in use at most; %s", source.used_slots(), rows, told)
     source.close()
     if stop.is_asked():
         stop.answer()

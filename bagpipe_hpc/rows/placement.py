@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from bagpipe_hpc.config.doors import PLACEMENTS, SettingError
 from bagpipe_hpc.config.schema import TablesConfig
 from bagpipe_hpc.rows.partition import RowPartition, Tables
+from bagpipe_hpc.terminal import counted
 
 _MEMBERS = ("servers", "owner", "offset", "rows_of", "rows_on")
 _ALL_ROWS = 1 << 20
@@ -33,7 +34,7 @@ def place_rows(config: TablesConfig, tables: Tables, servers: int) -> RowPartiti
         ConfigError: it cannot place these tables.
     """
     kind = _placement_class(config)
-    with PLACEMENTS.blaming(config.placement, f"its place() fails for {servers} servers"):
+    with PLACEMENTS.blaming(config.placement, f"its place() fails for {counted(servers, 'server')}"):
         partition: RowPartition = kind.place(tables, servers, config.settings)
     return partition
 
@@ -63,7 +64,7 @@ def place_groups(config: TablesConfig, groups: Iterable[tuple[Tables, int]], ser
     """
     first, *others = (replace(tables, row_bytes=row_bytes) for tables, row_bytes in groups)
     if (place_all := getattr(_placement_class(config), "place_all", None)) is not None:
-        with PLACEMENTS.blaming(config.placement, f"its place_all() fails for {servers} servers"):
+        with PLACEMENTS.blaming(config.placement, f"its place_all() fails for {counted(servers, 'server')}"):
             found: Sequence[RowPartition] = place_all((first, *others), servers, config.settings)
         if len(found) != 1 + len(others):
             cure = f"its place_all() returns {len(found)} partitions for {1 + len(others)} widths; return one for each"
@@ -71,7 +72,7 @@ def place_groups(config: TablesConfig, groups: Iterable[tuple[Tables, int]], ser
         return tuple(found)
     partitions, held_bytes, row_bytes = [place_rows(config, first, servers)], [0] * servers, first.row_bytes
     for tables in others:
-        with PLACEMENTS.blaming(config.placement, f"its rows_on() fails for {servers} servers"):
+        with PLACEMENTS.blaming(config.placement, f"its rows_on() fails for {counted(servers, 'server')}"):
             held_bytes = [held + partitions[-1].rows_on(server) * row_bytes for server, held in enumerate(held_bytes)]
         row_bytes = tables.row_bytes
         held = tuple(held // row_bytes for held in held_bytes)

@@ -56,8 +56,8 @@ def choose_device(name: str, number: int = 0) -> torch.device:
     if name == "auto":
         return torch.device("cpu")
     raise ConfigError(
-        f"train.device = 'cuda': torch sees {torch.cuda.device_count()} GPUs here, and this is trainer {number} of "
-        "those that see them; use cpu or auto, or start where each trainer has a GPU"
+        f"train.device = 'cuda': torch sees {counted(torch.cuda.device_count(), 'GPU')} here, and this is trainer "
+        f"{number} of those that see them; use cpu or auto, or start where each trainer has a GPU"
     )
 
 

@@ -4,6 +4,8 @@ import json
 import math
 from typing import Any
 
+from bagpipe_hpc.terminal import counted
+
 _FURTHER_MEASURES = {
     "normalised_entropy": "normalised entropy",
     "calibration": "calibration",
@@ -22,7 +24,7 @@ def quality(evaluation: dict[str, Any], split: str = "test") -> str:
     for name, title in _FURTHER_MEASURES.items():
         if not math.isnan(value := measures.get(name, math.nan)):
             parts.append(f"{title} {value:.5f}")
-    return f"{', '.join(parts)} on {measures['samples']} {split} rows"
+    return f"{', '.join(parts)} on {counted(measures['samples'], f'{split} row')}"
 
 
 def strict_json(value: Any, indent: int | None = None) -> str:

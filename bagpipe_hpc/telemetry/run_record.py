@@ -21,7 +21,7 @@ from bagpipe_hpc.telemetry.results import quality, strict_json
 from bagpipe_hpc.telemetry.step_stats import StepStats
 from bagpipe_hpc.telemetry.told_evaluations import told_evaluations
 from bagpipe_hpc.telemetry.trainer_steps import TrainerSteps
-from bagpipe_hpc.terminal import ERASE_LINE, IN_FILE_ONLY, columns, printable
+from bagpipe_hpc.terminal import ERASE_LINE, IN_FILE_ONLY, columns, counted, printable
 
 log = logging.getLogger(__name__)
 
@@ -250,7 +250,7 @@ class RunRecord(Record):
         for line in _judgement(details, self._output) if several else ():
             _tell(line)
         hits = f", hit rate {stats.hit_rate:.1%}" if self._has_cache else ""
-        _tell(f"{rate:,.0f} samples/s over {stats.steps} steps{hits}")
+        _tell(f"{rate:,.0f} samples/s over {counted(stats.steps, 'step')}{hits}")
         _tell(f"outputs: {self._output}")
 
     def stopped(self) -> None:
@@ -284,7 +284,8 @@ def _judgement(details: dict[str, Any], output: Path) -> list[str]:
         where = f": {best['directory']}" if best["directory"] else f", of which no checkpoint is in {output}"
         lines.append(f"best {_measure_name(best['measure'])} {best['value']:.5f} after step {best['step']}{where}")
     if best and early:
-        which = f"{early['evaluations_without_better']} evaluations without a better {_measure_name(best['measure'])}"
+        without = counted(early["evaluations_without_better"], "evaluation")
+        which = f"{without} without a better {_measure_name(best['measure'])}"
         lines.append(f"stopped early after step {early['step']}: {which}")
     return lines
 

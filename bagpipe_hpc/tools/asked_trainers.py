@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.terminal import counted
 
 _FEW = 256
 """Trainers that may always be asked about: most without a sample are soon planned for."""
@@ -23,6 +24,6 @@ def require_samples(trainers: Sequence[int], config: Config, asked_by: str = "--
     samples = config.train.batch_size
     if (most := max(trainers)) > max(samples, _FEW):
         raise ConfigError(
-            f"{asked_by}: asks for {most} trainers, and a batch has {samples} samples (train.batch_size): ask for "
-            f"{max(samples, _FEW)} at most, or use larger batches"
+            f"{asked_by}: asks for {most} trainers, and a batch has {counted(samples, 'sample')} (train.batch_size): "
+            f"ask for {max(samples, _FEW)} at most, or use larger batches"
         )

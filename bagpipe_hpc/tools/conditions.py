@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from bagpipe_hpc.cluster.session_groups import are_sessions_grouped
+from bagpipe_hpc.terminal import counted
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -28,7 +29,7 @@ def conditions() -> dict[str, Any]:
         "command": f"{_program()} {shlex.join(sys.argv[1:])}",
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "commit": _commit(),
-        "machine": f"{_processor()}, {cores()} cores, {_memory_bytes() / 2**30:.0f} GiB",
+        "machine": f"{_processor()}, {counted(cores(), 'core')}, {_memory_bytes() / 2**30:.0f} GiB",
         "software": f"Python {platform.python_version()}, numpy {np.__version__}",
         "grouped_sessions": are_sessions_grouped(),
         "load_average": [round(load, 2) for load in os.getloadavg()],

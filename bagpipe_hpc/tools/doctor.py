@@ -223,7 +223,8 @@ def _host_findings(facts: Sequence[HostFacts]) -> Iterator[Finding]:
             yield Finding(host.host, f"its ranks differ in {', '.join(host.mixed)}", cure)
         if host.installed_gpus and host.gpus == ():
             cure = "Use a torch that was built for CUDA, and let CUDA_VISIBLE_DEVICES name some"
-            yield Finding(host.host, f"the driver has {host.installed_gpus} GPUs, torch sees none", cure, False)
+            what = f"the driver has {counted(host.installed_gpus, 'GPU')}, torch sees none"
+            yield Finding(host.host, what, cure, False)
         if host.thread_level != "multiple":
             cure = "Use an MPI that was built with MPI_THREAD_MULTIPLE"
             yield Finding(host.host, f"MPI gives thread level {host.thread_level}", cure)

@@ -35,6 +35,7 @@ from bagpipe_hpc.simulation.prediction import Prediction, predict
 from bagpipe_hpc.simulation.step_order import StepOrders
 from bagpipe_hpc.simulation.synthetic_rows import draw_batches, scaled_tables
 from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME
+from bagpipe_hpc.terminal import counted
 from bagpipe_hpc.tools.asked_trainers import require_samples
 from bagpipe_hpc.tools.inspection.text_table import size_text
 from bagpipe_hpc.tools.report import Report
@@ -327,8 +328,8 @@ def simulate(arguments: argparse.Namespace) -> Report:
             )
     beside = f" and {per_step_s * 1e6:,.0f} us a step" if per_step_s else ""
     report.table(
-        f"{trace.total_rows:,} rows of {record.bytes} bytes, {steady_batches} batches of {config.train.batch_size:,}, "
-        f"{per_sample_s * 1e6:.2f} us of compute a sample{beside}",
+        f"{trace.total_rows:,} rows of {record.bytes} bytes, {counted(steady_batches, 'batch')} of "
+        f"{config.train.batch_size:,}, {per_sample_s * 1e6:.2f} us of compute a sample{beside}",
         _HEADINGS,
         rows,
     )

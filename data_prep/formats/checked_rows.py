@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.config.doors import SOURCE_FORMATS, EntryError
 from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.terminal import counted
 from data_prep.formats.delimited import BadLine
 from data_prep.formats.source_format import Parts, Refine, SourceFormat, row_schema
 
@@ -122,7 +123,7 @@ def _refined_problem(found: Any, rows: int, schema: pa.Schema) -> str:
     if not isinstance(found, pa.RecordBatch):
         return f"{type(found).__name__}: return a pyarrow.RecordBatch"
     if len(found) != rows:
-        return f"{len(found)} rows for {rows}: give one for each, in their order"
+        return f"{counted(len(found), 'row')} for {rows}: give one for each, in their order"
     return _rows_problem(found, schema, "row_schema(self.layout)")
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from bagpipe_hpc.config.doors import SettingError
 from bagpipe_hpc.config.values import toml_value
 from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.terminal import counted
 from data_prep.formats.fields import problem
 from data_prep.formats.layout import Column, Dense, Sparse, Time, Values, split_quoted
 from data_prep.input_files import find_sources
@@ -146,8 +147,9 @@ def propose_schema(name: str) -> str:
 def _toml(source: Path, sample: _Sample, guesses: Sequence[_Guess]) -> list[str]:
     rules = sample.rules
     name = "".join(letter if letter.isprintable() else "?" for letter in str(source))
+    first = counted(sample.rows, "row")
     lines = [
-        f"# Proposed from the first {sample.rows} rows of {name}: look at every line, above all at the label.",
+        f"# Proposed from the first {first} of {name}: look at every line, above all at the label.",
         f"# Then: bagpipe prepare --schema THIS.toml --input {shlex.quote(name)} --output shards",
     ]
     if sample.is_text:
@@ -276,7 +278,8 @@ def _guess(sample: _Sample, number: int) -> _Guess:
     present = [value for value in fields if value is not None]
     distinct = set(present)
     share = 1 - len(present) / max(1, len(fields))
-    told = f"{len(distinct)} values in {len(fields)} rows" + (f", {share:.0%} missing" if share else "")
+    told = f"{counted(len(distinct), 'value')} in {counted(len(fields), 'row')}"
+    told += f", {share:.0%} missing" if share else ""
     if not distinct:
         return _Guess(UnusedColumn(name=name), "all of it is missing here, or it holds no plain values")
     if name in sample.arrays and is_time(sample.arrays[name].type):

@@ -76,15 +76,15 @@ def test_no_terminal_has_no_width(run_ranks: Callable[..., subprocess.CompletedP
     assert (ended.returncode, ended.stdout) == (0, "none\n")
 
 
-@pytest.mark.parametrize("trains", [False, True])
-def test_ctrl_c_says_what_happens_and_how_to_go_on(tmp_path: Path, *, trains: bool) -> None:
+@pytest.mark.parametrize(("ranks", "counted", "trains"), [("1", "1 rank", False), ("2", "2 ranks", True)])
+def test_ctrl_c_says_what_happens_and_how_to_go_on(tmp_path: Path, ranks: str, counted: str, *, trains: bool) -> None:
     words = ["bagpipe", "train", "run.toml"] if trains else ["x"]
     script = 'touch "$0/started"; sleep 1000'
     status, shown = on_terminal(
-        "2", "bash", "-c", script, str(tmp_path), *words, is_time_for_ctrl_c=(tmp_path / "started").exists
+        ranks, "bash", "-c", script, str(tmp_path), *words, is_time_for_ctrl_c=(tmp_path / "started").exists
     )
     assert status == 130
-    assert "run_ranks: interrupted: ending 2 ranks" in shown
+    assert f"run_ranks: interrupted: ending {counted}\r\n" in shown
     assert ("the same command with train.resume=auto goes on from the newest" in shown) == trains
 
 

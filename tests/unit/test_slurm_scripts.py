@@ -101,6 +101,12 @@ def test_a_requeued_task_goes_on_with_its_run(job: Job) -> None:
     ]
 
 
+@pytest.mark.parametrize(("tasks", "placed"), [("1", "1 rank"), ("12", "12 ranks")])
+def test_a_job_says_where_its_ranks_are(job: Job, tasks: str, placed: str) -> None:
+    ended = job.run("train.sh", f"{job.folder}/run.toml", SLURM_NTASKS=tasks)
+    assert ended.stdout.splitlines() == [f"job 36, start 1: {placed} on node[1-2]"], ended.stderr
+
+
 @pytest.mark.parametrize(("said", "number"), [("JobId=36 ArrayJobId=36 ArrayTaskId=3", "36_3"), ("JobId=36", "36")])
 @pytest.mark.parametrize("inherited", [{}, {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "1"}])
 def test_a_warned_job_requeues_itself_alone(job: Job, said: str, number: str, inherited: dict[str, str]) -> None:

@@ -14,6 +14,7 @@ from bagpipe_hpc.rows.array_file import Int64s
 from bagpipe_hpc.rows.placements.assignment import AssignedTables, WholeTable
 from bagpipe_hpc.rows.placements.settings import PlannedSettings
 from bagpipe_hpc.rows.placements.table_plan import read_plan
+from bagpipe_hpc.terminal import counted
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,8 @@ class PlannedTables(AssignedTables):
         plan = read_plan(settings.plan_path)
         if plan.servers != servers:
             raise DataError(
-                f"{plan.source}: is a plan for {plan.servers} servers, and the run has {servers}; use as many "
-                f"(roles.servers), or make one with `bagpipe place CONFIG --servers {servers}`"
+                f"{plan.source}: is a plan for {counted(plan.servers, 'server')}, and the run has {servers}; use as "
+                f"many (roles.servers), or make one with `bagpipe place CONFIG --servers {servers}`"
             )
         return [plan.of(table.name, table.rows).holder for table in tables]
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bagpipe_hpc.cluster.server_memory import memory_problem
+from bagpipe_hpc.terminal import counted
 from bagpipe_hpc.tools.forecast.rank_memory import RankMemory, hosts_of
 from bagpipe_hpc.tools.forecast.sweep import Outlook
 from bagpipe_hpc.tools.forecast.timing import Timing
@@ -52,7 +53,8 @@ def advise_window(outlooks: Sequence[Outlook], timings: Mapping[int, Timing]) ->
     if not fitting:
         least = min(outlooks, key=lambda one: one.need.total_rows)
         limit = least.run.config.cache.rows
-        none = f"no window tried fits cache.rows = {limit}: {least.lookahead} batches need {least.need.total_rows} rows"
+        needed = f"one of {counted(least.lookahead, 'batch')} needs {least.need.total_rows} rows"
+        none = f"no window tried fits cache.rows = {limit}: {needed}"
         return None, Advice(title, reasons=(none,), trainers=trainers)
     judged = [one for one in fitting if one.lookahead in timings] or fitting
     costs, unit = _costs(judged, timings)
@@ -132,8 +134,8 @@ def advise_nodes(
         per_node: most trainers on a node.
         node_bytes: memory that each has free.
     """
-    title = f"{nodes} node{'s' * (nodes > 1)}"
-    fitting, problem = [], f"no number of trainers that was planned leaves a node for servers on {nodes} nodes"
+    title = counted(nodes, "node")
+    fitting, problem = [], f"no number of trainers that was planned leaves a node for servers on {title}"
     for split in splits:
         one = split.outlook
         hosts = hosts_of(split.memory, split.server_nodes, one.trainers, per_node, node_bytes, one.smaller_planner)

@@ -1,5 +1,6 @@
 """Says in plain text what look-ups are like."""
 
+from bagpipe_hpc.terminal import counted
 from bagpipe_hpc.tools.inspection.look_ups import QUANTILES, TOP_SHARES, WITHIN_BATCHES, LookUps, TableLookUps
 from bagpipe_hpc.tools.inspection.text_table import aligned
 
@@ -22,7 +23,7 @@ def look_up_lines(found: LookUps) -> list[str]:
     lines += [*aligned([tuple(heads), *rows], right=range(1, len(heads))), ""]
     lines.append(
         f"reuse of rows, by batches of {reuse.batch_size} samples in time order: {reuse.uses} uses (a row and a "
-        f"batch) in {reuse.batches} batches"
+        f"batch) in {counted(reuse.batches, 'batch')}"
     )
     facts = [("first use of the row", f"{reuse.first:.2%}")]
     for limit, share in zip(WITHIN_BATCHES, reuse.within, strict=True):

@@ -22,7 +22,7 @@ from bagpipe_hpc.run.scored_settings import with_data
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.logits import LogitsFolder, ordered_logits
 from bagpipe_hpc.storage.scratch_folder import ScratchFolder, scratch_folder
-from bagpipe_hpc.terminal import printable
+from bagpipe_hpc.terminal import counted, printable
 from bagpipe_hpc.tools.scoring.predictions_file import check_predictions_file, columns_of, write_predictions
 from bagpipe_hpc.tools.scoring.purpose import Scoring, ScoringRecord, load_named
 from data_prep.prepare import prepare_clicks
@@ -36,7 +36,7 @@ class PredictionRecord(ScoringRecord):
 
     def prediction(self, samples: int, seconds: float) -> None:
         """Say it."""
-        log.info("predicted %d rows in %.1f s, %.0f rows/s", samples, seconds, samples / seconds)
+        log.info("predicted %s in %.1f s, %.0f rows/s", counted(samples, "row"), seconds, samples / seconds)
 
 
 class Predicting(Scoring):
@@ -135,4 +135,4 @@ class Predicting(Scoring):
         assert self._own is not None, "the run was laid out on this rank"
         write_predictions(self._own, logits, labels, with_logits=self._with_logits)
         columns = ", ".join(columns_of(labels, logits=self._with_logits))
-        print(printable(f"{self._output}: {len(logits)} rows of {columns}"), flush=True)
+        print(printable(f"{self._output}: {counted(len(logits), 'row')} of {columns}"), flush=True)

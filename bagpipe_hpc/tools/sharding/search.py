@@ -12,6 +12,7 @@ from bagpipe_hpc.config.doors import PLACEMENTS, SettingError
 from bagpipe_hpc.rows.placements.assignment import server_limit
 from bagpipe_hpc.rows.placements.planned import Found, Request
 from bagpipe_hpc.rows.placements.settings import LearnedSettings
+from bagpipe_hpc.terminal import counted
 from bagpipe_hpc.tools.inspection.text_table import aligned
 from bagpipe_hpc.tools.sharding.autoshard import AutoShardSettings, learn_autoshard
 from bagpipe_hpc.tools.sharding.cost_model import rank_correlation
@@ -52,7 +53,8 @@ def search_assignment(method: str, request: Request, settings: LearnedSettings) 
     if (best := learned.best(task, costs)) is not None:
         ways[method] = best
     if not ways:
-        cure = f"no assignment was found with room for the tables on {task.servers} servers; use more, or allow more"
+        servers = counted(task.servers, "server")
+        cure = f"no assignment was found with room for the tables on {servers}; use more, or allow more"
         raise SettingError("tables.server_gb", settings.server_gb, cure)
     found_ms = measured_in_turn(ways, task, costs)
     chosen = min(found_ms, key=lambda name: (found_ms[name], name != method))

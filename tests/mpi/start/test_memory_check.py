@@ -62,7 +62,7 @@ def test_tables_count_as_memory_too():
 @pytest.mark.mpi(min_size=2)
 @pytest.mark.usefixtures("small_host")
 def test_a_rank_without_rows_learns_it_too():
-    with pytest.raises(CapacityError, match=r"need 10\.0 GB on node7 \(1 ranks\)"):
+    with pytest.raises(CapacityError, match=r"need 10\.0 GB on node7 \(1 rank\)"):
         require_memory(MPI.COMM_WORLD, Need(0, FREE_BYTES + 1 if MPI.COMM_WORLD.Get_rank() == 1 else 0))
 
 

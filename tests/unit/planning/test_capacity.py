@@ -190,7 +190,7 @@ def test_needs_are_those_of_the_slices_that_trainers_get() -> None:
 
 
 def test_a_planner_that_outgrows_the_memory_at_the_beginning_is_stopped() -> None:
-    with pytest.raises(CapacityError, match="batches read, the planner takes"):
+    with pytest.raises(CapacityError, match="with 1 batch read, the planner takes"):
         expected_need(BUILD, Window(8, 2), one_segment(skewed_trace(3)), two_more, memory_bytes=1)
 
 

@@ -293,7 +293,7 @@ def test_a_planner_without_memory_is_refused(tmp_path: Path, monkeypatch: pytest
     job = prepare_run(write_clicks(tmp_path))
     least = job.policy(2).least_bytes(job.window, job.longest_segment)
     monkeypatch.setattr(preparation, "free_bytes", lambda: least)
-    with pytest.raises(CapacityError, match=r"lookahead\.batches = 6: with 1 batches read, the planner takes"):
+    with pytest.raises(CapacityError, match=r"lookahead\.batches = 6: with 1 batch read, the planner takes"):
         choose_window(job, trainers=2)
 
 

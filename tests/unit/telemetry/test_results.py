@@ -4,7 +4,9 @@ import gc
 import json
 import math
 
-from bagpipe_hpc.telemetry.results import strict_json
+import pytest
+
+from bagpipe_hpc.telemetry.results import quality, strict_json
 
 
 def test_undefined_numbers_are_null() -> None:
@@ -27,3 +29,8 @@ def test_nothing_is_left_for_python_to_find() -> None:
         assert gc.collect() < texts
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize(("samples", "told"), [(1, "1 test row"), (2, "2 test rows")])
+def test_measures_are_those_of_so_many_rows(samples: int, told: str) -> None:
+    assert quality({"auc": 0.5, "log_loss": 0.25, "samples": samples}) == f"AUC 0.50000, log loss 0.25000 on {told}"

@@ -218,7 +218,7 @@ def test_the_best_evaluation_and_an_early_end_are_told(tmp_path: Path, capsys: p
         assert told[2].endswith("on 9 test rows")
         assert told[3:5] == [
             "best AUC 0.75000 after step 3: output/checkpoints/step-00000003",
-            "stopped early after step 5: 1 evaluations without a better AUC",
+            "stopped early after step 5: 1 evaluation without a better AUC",
         ]
         record.summary([MEANS], INTERVAL, {"best": best | {"directory": None}, "stopped_early": None})
     told = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("best", "stopped"))]

@@ -20,6 +20,7 @@ from bagpipe_hpc.planning.policies.hotline.settings import HotlineSettings
 from bagpipe_hpc.planning.policy import Assignment, Policy, RunFacts
 from bagpipe_hpc.planning.slots import UNLIMITED
 from bagpipe_hpc.planning.window import Window
+from bagpipe_hpc.terminal import counted
 
 
 class Hotline(Policy):
@@ -95,7 +96,7 @@ class Hotline(Policy):
             return ""
         return (
             f"policy.learning_batches = {learning}: hot rows are learned anew behind each checkpoint, evaluation and "
-            f"end of an epoch, and there are {most_batches} batches between these at most, so no row is ever hot; set "
+            f"end of an epoch, with {counted(most_batches, 'batch')} between these at most, so no row is ever hot; set "
             "fewer"
         )
 

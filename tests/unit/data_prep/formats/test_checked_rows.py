@@ -138,7 +138,7 @@ def test_what_a_format_takes_in_a_wrong_way_is_refused(
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda batch: batch.slice(1), "its refinement gives 1 rows for 2: give one for each"),
+        (lambda batch: batch.slice(1), "its refinement gives 1 row for 2: give one for each"),
         (lambda _: None, "its refinement gives NoneType: return a pyarrow.RecordBatch"),
         (lambda batch: batch["nothing"], r"refining rows fails: KeyError: .*\(test_checked_rows"),
         (

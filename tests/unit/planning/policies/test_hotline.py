@@ -26,6 +26,7 @@ from bagpipe_hpc.planning.policy_choice import build_policy
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.slots import UNLIMITED
 from bagpipe_hpc.planning.window import Window
+from bagpipe_hpc.terminal import counted
 from tests.drawing import share_of
 from tests.unit.planning.drawn_bags import bags_of, drawn_lengths, skewed_batches
 
@@ -230,4 +231,4 @@ def test_learning_that_does_not_end_is_told(most_batches: int, is_told: bool) ->
     """There is no segment of training where a run evaluates alone."""
     told = Hotline(OWN, facts()).remark(most_batches)
     assert told.startswith("policy.learning_batches = 3: hot rows are learned anew") is is_told
-    assert f"there are {most_batches} batches between" in told or not is_told
+    assert f"with {counted(most_batches, 'batch')} between" in told or not is_told

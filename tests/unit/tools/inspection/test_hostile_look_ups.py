@@ -131,4 +131,4 @@ def test_look_ups_that_cannot_be_measured(
 
 def test_a_batch_larger_than_all_samples_is_one_batch(sound: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", str(sound / "clicks"), "--batch-size", "9" * 15]) == 0
-    assert re.search(r"in 1 batches?\nfirst use of the row +100.00%", capsys.readouterr().out)
+    assert re.search(r"in 1 batch\nfirst use of the row +100.00%", capsys.readouterr().out)
