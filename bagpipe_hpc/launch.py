@@ -142,6 +142,9 @@ def run_alone(purpose: Purpose, loop: "Loop | None" = None) -> None:
             reference.run(loop or click_training)
             if purpose.conclude:
                 purpose.conclude()
+        except KeyboardInterrupt:
+            note_failure(_interruption(purpose))
+            raise
         except Exception as error:
             note_failure(_failure(error))
             raise
@@ -184,12 +187,18 @@ def run_role(purpose: Purpose, loop: "Loop | None" = None) -> None:
     except RefusalError:
         raise
     except KeyboardInterrupt:
-        how = "; train.resume=auto goes on from the newest checkpoint" if purpose.can_go_on else ""
-        abort_job(f"bagpipe: {name}: interrupted{how}", EXIT_INTERRUPTED)
+        message = _interruption(purpose, f"{name}: ")
+        note_failure(message)
+        abort_job(message, EXIT_INTERRUPTED)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the other ranks would wait for this one for ever
         message = _failure(error, f"{name} ")
         note_failure(message)
         abort_job(message, EXIT_FAILED)
+
+
+def _interruption(purpose: Purpose, who: str = "") -> str:
+    how = "; train.resume=auto goes on from the newest checkpoint" if purpose.can_go_on else ""
+    return f"bagpipe: {who}interrupted{how}"
 
 
 def _failure(error: BaseException, who: str = "") -> str:

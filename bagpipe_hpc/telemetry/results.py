@@ -24,7 +24,7 @@ def quality(evaluation: dict[str, Any], split: str = "test") -> str:
     for name, title in _FURTHER_MEASURES.items():
         if not math.isnan(value := measures.get(name, math.nan)):
             parts.append(f"{title} {value:.5f}")
-    return f"{', '.join(parts)} on {counted(measures['samples'], f'{split} row')}"
+    return f"{', '.join(parts)} on {counted(evaluation['samples'], f'{split} row')}"
 
 
 def strict_json(value: Any, indent: int | None = None) -> str:

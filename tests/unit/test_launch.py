@@ -42,11 +42,14 @@ def test_an_interrupted_run_says_how_to_go_on_if_it_can(
     def end(message: str, code: int) -> NoReturn:
         raise EndedError(message, code)
 
+    noted: list[str] = []
     monkeypatch.setattr(launch, "find_places", interrupt)
     monkeypatch.setattr(launch, "abort_job", end)
+    monkeypatch.setattr(launch, "note_failure", noted.append)
     with pytest.raises(EndedError) as ended:
         launch.run_role(purpose)
     assert ended.value.args == (f"bagpipe: rank 0 of 1: {told}", launch.EXIT_INTERRUPTED)
+    assert noted == [f"bagpipe: rank 0 of 1: {told}"]
 
 
 def ends_at_once(session: Session) -> None:
@@ -59,15 +62,21 @@ def fails(session: Session) -> None:
     raise ValueError(f"no idea of {session.trainers} trainer")
 
 
+def is_interrupted(_: Session) -> None:
+    """As by Ctrl-C while a step is computed."""
+    raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize(
     ("loop", "error", "told"),
     [
         (ends_at_once, ConfigError, "bagpipe: failed: the training loop ended before"),
         (fails, ValueError, "bagpipe: failed: ValueError('no idea of 1 trainer')"),
+        (is_interrupted, KeyboardInterrupt, "bagpipe: interrupted; train.resume=auto goes on from the newest"),
     ],
 )
 def test_what_ends_a_run_of_one_rank_ends_its_log(
-    loop: Loop, error: type[Exception], told: str, tmp_path: Path
+    loop: Loop, error: type[BaseException], told: str, tmp_path: Path
 ) -> None:
     """As it does on several ranks; of an error that is none of the program's kinds with the traceback."""
     config = write_clicks(tmp_path)
