@@ -85,4 +85,7 @@ if [ -n "$signal" ]; then exit $((128 + $(kill -l "$signal"))); fi
 if [ "$status" -eq 124 ] || [ "$status" -eq 137 ]; then
   echo "run_ranks: $counted ended with status $status; the limit is ${RANKS_TIMEOUT_S:-86400} s (RANKS_TIMEOUT_S)" >&2
 fi
+if [ "$status" -eq 141 ]; then # SIGPIPE
+  echo "run_ranks: standard output was closed, as by 'head': the launcher ended, and with it $counted; use a file" >&2
+fi
 exit "$status"

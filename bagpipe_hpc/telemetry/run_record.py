@@ -238,20 +238,16 @@ class RunRecord(Record):
         path = self._output / SUMMARY_NAME
         with writing(path), atomic_write(path) as partial:  # its presence says that the run has finished
             partial.write_text(strict_json(summary, indent=1) + "\n", encoding="utf-8")
-        if self._has_cache:
-            for line in summary_lines(trainers, self._columns):
-                _tell(line)
+        lines = summary_lines(trainers, self._columns) if self._has_cache else []
         if self._evaluations:
             last = max(self._evaluations, key=lambda evaluation: (evaluation["step"], evaluation["samples"]))
-            _tell(quality(last))
-            for name, measures in last.get("further_labels", {}).items():
-                _tell(f"{name}: {quality(measures)}")
-        several = len({evaluation["step"] for evaluation in self._evaluations}) > 1
-        for line in _judgement(details, self._output) if several else ():
-            _tell(line)
+            lines.append(quality(last))
+            lines += [f"{name}: {quality(measures)}" for name, measures in last.get("further_labels", {}).items()]
+        if len({evaluation["step"] for evaluation in self._evaluations}) > 1:
+            lines += _judgement(details, self._output)
         hits = f", hit rate {stats.hit_rate:.1%}" if self._has_cache else ""
-        _tell(f"{rate:,.0f} samples/s over {counted(stats.steps, 'step')}{hits}")
-        _tell(f"outputs: {self._output}")
+        lines += [f"{rate:,.0f} samples/s over {counted(stats.steps, 'step')}{hits}", f"outputs: {self._output}"]
+        _tell(lines)
 
     def stopped(self) -> None:
         """Report that the run ends early, as it was asked to."""
@@ -270,10 +266,17 @@ class RunRecord(Record):
             self._is_line_open = False
 
 
-def _tell(line: str) -> None:
-    """A result: to stdout, and to the log file."""
-    print(printable(line), flush=True)
-    log.info("%s", line, extra=IN_FILE_ONLY)
+def _tell(lines: Sequence[str]) -> None:
+    """Results: to the log file, and to stdout.
+
+    All at once: a launcher that passes on a second piece which nobody reads, as behind `head`, ends the ranks.
+    """
+    for line in lines:
+        log.info("%s", line, extra=IN_FILE_ONLY)
+    try:
+        print("\n".join(map(printable, lines)), flush=True)
+    except BrokenPipeError:
+        log.warning("standard output was closed: the results stand in the log and in %s alone", SUMMARY_NAME)
 
 
 def _judgement(details: dict[str, Any], output: Path) -> list[str]:

@@ -95,3 +95,17 @@ def test_ranks_run_where_a_daemon_has_closed_the_streams(closed: str, tmp_path: 
     environment = rank_environment({"RANKS_TIMEOUT_S": str(LIMIT_S)})
     ended = subprocess.run(touch, env=environment, check=False, stdout=subprocess.DEVNULL)
     assert (ended.returncode, (tmp_path / "done").exists()) == (0, True)
+
+
+def test_a_launcher_that_nobody_hears_is_told(tmp_path: Path) -> None:
+    """MPICH's ends, and the ranks with it, where the reader of its stdout has seen enough."""
+    launcher = tmp_path / "launcher"
+    launcher.write_text('#!/usr/bin/env bash\nshift 2; exec "$@"\n')
+    launcher.chmod(0o755)
+    piped = ["bash", "-c", '"$@" | head -1; echo "status ${PIPESTATUS[0]}"', "bash", RUN_RANKS, "2", "yes"]
+    environment = rank_environment({"RANKS_TIMEOUT_S": str(LIMIT_S), "MPIRUN": str(launcher)})
+    ended = subprocess.run(piped, env=environment, capture_output=True, text=True, check=False)
+    assert ended.stdout.splitlines() == ["y", "status 141"]
+    assert ended.stderr == (
+        "run_ranks: standard output was closed, as by 'head': the launcher ended, and with it 2 ranks; use a file\n"
+    )

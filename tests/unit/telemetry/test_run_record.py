@@ -202,6 +202,45 @@ def test_the_summary_is_the_whole_run(tmp_path: Path) -> None:
     }
 
 
+class Passed(io.RawIOBase):
+    """What a launcher is given of stdout, piece by piece; with `is_closed` nobody reads it."""
+
+    def __init__(self, *, is_closed: bool) -> None:
+        self.pieces: list[bytes] = []
+        self.is_closed = is_closed
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, piece: Any) -> int:
+        if self.is_closed:
+            raise BrokenPipeError
+        self.pieces.append(bytes(piece))
+        return len(piece)
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_reader_that_has_seen_enough_ends_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_closed: bool
+) -> None:
+    """As `head`. MPICH's launcher ends the ranks where it cannot pass on a further piece."""
+    passed = Passed(is_closed=is_closed)
+    stdout = io.TextIOWrapper(io.BufferedWriter(passed), encoding="utf-8")
+    monkeypatch.setattr(sys, "stdout", stdout)
+    with caplog.at_level(logging.INFO), RunRecord(tmp_path, total_steps=5) as record:
+        record.evaluation(5, 0, {"click": evaluation_of(auc=0.75)}, seconds=1.5)
+        record.summary([MEANS], INTERVAL, {})
+    passed.is_closed = False
+    stdout.close()
+    assert (tmp_path / SUMMARY_NAME).exists()
+    assert len(passed.pieces) == 1
+    told = passed.pieces[0].decode().splitlines()
+    assert [line.split(" ")[0] for line in told] == ["per", "trainer", "AUC", "320", "outputs:"]
+    warned = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert warned == ["standard output was closed: the results stand in the log and in summary.json alone"] * is_closed
+    assert caplog.messages[-1 - is_closed] == told[-1]
+
+
 def test_the_best_evaluation_and_an_early_end_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The last quality is that over the most test rows; the best evaluation of several has a line."""
     best = {"step": 3, "measure": "auc", "value": 0.75, "samples": 7, "directory": "output/checkpoints/step-00000003"}
