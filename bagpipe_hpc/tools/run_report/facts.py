@@ -12,6 +12,9 @@ from bagpipe_hpc.tools.run_report.run_files import Event, RunFiles, number
 
 _MOST_FAULTS = 60
 """Of a run, the latest."""
+_MOST_EVENTS = 60
+"""Of a run, the latest of each kind."""
+_KINDS = {"resumed": "resumes", "checkpoint": "checkpoints"}
 _OF_NO_MEANING = ("train.output", "train.overwrite", "train.trace", "train.resume")
 """Settings that differ from run to run without saying anything of them."""
 _ABSENT = "-"
@@ -50,14 +53,23 @@ def _glance(run: RunFiles) -> dict[str, str]:
 
 
 def resumes_and_checkpoints(runs: Sequence[RunFiles]) -> Table:
-    """A row for each event."""
-    rows = [
-        [run.name, str(event["step"]), event["event"], _told(event)]
-        for run in runs
-        for event in run.events
-        if event["event"] in ("resumed", "checkpoint")
-    ]
-    return Table(["run", "step", "what", "how"], rows)
+    """A row for each event, of each run those of each kind that came last."""
+    rows, cut = [], []
+    for run in runs:
+        left_out = {kind: max(0, len(run.of(kind)) - _MOST_EVENTS) for kind in _KINDS}
+        cut += [
+            f"{run.name}: the latest {_MOST_EVENTS} of {_MOST_EVENTS + number} {_KINDS[kind]}"
+            for kind, number in left_out.items()
+            if number
+        ]
+        for event in run.events:
+            if (kind := event["event"]) not in left_out:
+                continue
+            if left_out[kind]:
+                left_out[kind] -= 1
+            else:
+                rows.append([run.name, str(event["step"]), kind, _told(event)])
+    return Table(["run", "step", "what", "how"], rows, "; ".join(cut))
 
 
 def _told(event: Event) -> str:

@@ -100,6 +100,19 @@ def test_what_befell_a_run_is_told(run: Path) -> None:
     assert "process 1 on vm" not in text
 
 
+def test_of_many_checkpoints_the_latest_are_told(run: Path) -> None:
+    """Beside a resume, which is no less worth knowing for coming before all of them."""
+    resumed, *_, checkpoint = events_of(30)
+    write_events(run, [resumed, *(checkpoint | {"step": step} for step in range(10, 1010, 10))])
+    page = page_of(run)
+    [told] = [table for table in page.tables if table[0][:2] == ["run", "step"]]
+    assert [row[1:3] for row in told[1:]] == [
+        ["5", "resumed"],
+        *([str(step), "checkpoint"] for step in range(410, 1010, 10)),
+    ]
+    assert "run: the latest 60 of 100 checkpoints" in page.text
+
+
 def test_bytes_are_rows_times_their_sizes(run: Path) -> None:
     """D = 16 and row-wise Adagrad: a record of 68 bytes, copies and gradients of 64; with homes sums are none."""
     rows_a_step, bytes_a_step = [table for table in page_of(run).tables if table[0][:2] == ["", "fetched"]]
