@@ -117,7 +117,7 @@ def _path(output: Path, watched: WatchedRows, batch: int, step: int) -> Path:
 
 
 def _kept(run: Run) -> tuple[Path, dict[str, NDArray[Any]]] | None:
-    """What the policy kept before the checkpoint that the run goes on from, in the same epoch; and where it lies."""
+    """What the policy kept before the checkpoint that the run goes on from, in the same epoch; and its place."""
     watched, next_one = _watched(run), next((one for one in run.schedule if one.is_training), None)
     if watched is None or run.start is None or next_one is None:
         return None
@@ -126,9 +126,10 @@ def _kept(run: Run) -> tuple[Path, dict[str, NDArray[Any]]] | None:
         return None
     step = next_one.first_step - (next_one.first_batch - before[-1])
     path = _path(_folder(run), watched, before[-1], step)
-    if not path.exists():
+    found = path if path.exists() else memory_path(_folder(run), step)  # older versions called all of them so
+    if not found.exists():
         raise CheckpointError(
             f"{path}: is missing: what policy.name = {run.config.policy.name!r} keeps of the rows of step {step}; "
             f"{_CURE}"
         )
-    return path, load_memory(path)
+    return path, load_memory(found)
