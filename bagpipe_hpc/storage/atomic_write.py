@@ -4,8 +4,12 @@ import errno
 import hashlib
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from zlib import crc32
+
+_MOST_NAME_BYTES = 200
+"""Of a file's name in that of the temporary one, which may have 255 on most file systems."""
 
 
 @contextmanager
@@ -51,7 +55,12 @@ def _written_aside(path: Path) -> Iterator[Path]:
 
     An error in writing names no file, and one in opening names the temporary file: both are made to name `path`.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    encoded, name = os.fsencode(path.name), path.name
+    if len(encoded) > _MOST_NAME_BYTES:
+        name = f"{encoded[:_MOST_NAME_BYTES].decode(errors='ignore')}.{crc32(encoded):08x}"
+        with suppress(FileNotFoundError):
+            path.lstat()  # one that no file may have is an error before anything is written
+    partial = path.with_name(f".{name}.{os.getpid()}.partial")
     try:
         yield partial
         partial.replace(path)

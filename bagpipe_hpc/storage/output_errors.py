@@ -10,7 +10,11 @@ from bagpipe_hpc.errors import OutputError
 
 DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
 """What the system says where the disk, or the user's share of it, is full."""
-_LIMITS = {errno.EFBIG: ": ulimit -f, or the file system, limits it", errno.EMFILE: ": ulimit -n limits them"}
+_LIMITS = {
+    errno.EFBIG: ": ulimit -f, or the file system, limits it",
+    errno.EMFILE: ": ulimit -n limits them",
+    errno.ENAMETOOLONG: ": use a shorter one",
+}
 """What is added where the system's own text does not say which limit was reached."""
 
 

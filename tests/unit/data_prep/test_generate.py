@@ -163,6 +163,7 @@ def test_what_another_has_made_meanwhile_is_left_alone(tmp_path: Path, monkeypat
     ("number", "kind", "problem"),
     [
         (errno.ENOSPC, CapacityError, "the disk is full; free some space"),
+        (errno.ENAMETOOLONG, ConfigError, r"cannot be written \(File name too long: use a shorter one\)"),
         (errno.EROFS, ConfigError, r"cannot be written \(Read-only file system\)"),
         (errno.EFBIG, ConfigError, r"cannot be written \(File too large: ulimit -f, or the file system, limits it\)"),
     ],

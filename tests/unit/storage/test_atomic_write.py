@@ -54,6 +54,24 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path, *, replaces: boo
         write_much(tmp_path / "absent" / "rows.bin", replaces=replaces)
 
 
+@pytest.mark.parametrize("name", ["a" * 255, "\u00fc" * 127, "a" + "\u00fc" * 127])
+def test_a_name_may_be_as_long_as_the_file_system_takes(tmp_path: Path, name: str) -> None:
+    """That of the temporary file is not longer; two that begin alike do not share one."""
+    target, other = tmp_path / name, tmp_path / f"{name[:-1]}b"
+    with atomic_write(target) as partial, atomic_write(other) as beside:
+        partial.write_bytes(b"rows")
+        beside.write_bytes(b"others")
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == {target: b"rows", other: b"others"}
+
+
+def test_a_name_that_is_too_long_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with (
+        pytest.raises(OSError, match=rf"File name too long: '{tmp_path}/a{{256}}'$"),
+        atomic_write(tmp_path / ("a" * 256)),
+    ):
+        pytest.fail("it writes")
+
+
 def test_an_error_names_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: int) -> None:
         raise OSError(errno.EDQUOT, "Disk quota exceeded")
