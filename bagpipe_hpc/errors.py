@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 
 
 class BagpipeError(Exception):
@@ -150,6 +151,15 @@ def met_limit(error: BaseException) -> BagpipeError | None:
         return None
     told = (text or "a piece was refused").partition("\n")[0]
     return CapacityError(f"no more memory ({told}): {may_have}; raise that limit")
+
+
+def lacking_threads() -> BagpipeError | None:
+    """What a user can do about a system that starts no further thread of this process; None where it does."""
+    try:
+        Thread(target=int).start()
+    except RuntimeError as error:
+        return met_limit(error)
+    return None
 
 
 def read_small(path: Path, most_bytes: int) -> str:

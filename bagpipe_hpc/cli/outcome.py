@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from bagpipe_hpc.cli.streams import safe_streams
-from bagpipe_hpc.errors import BagpipeError, ConfigError, met_limit, naming_files
+from bagpipe_hpc.errors import BagpipeError, ConfigError, lacking_threads, met_limit, naming_files
 from bagpipe_hpc.terminal import line_start, printable
 
 EXIT_OK = 0
@@ -54,6 +54,9 @@ def exit_code_of(command: Callable[[], int], program: str, after_interrupt: Call
                 print_error(BagpipeError(told), program)
             return EXIT_ERROR
         except KeyboardInterrupt:
+            if (limit := lacking_threads()) is not None:  # OpenBLAS then interrupts its own process
+                print_error(limit, program)
+                return EXIT_ERROR
             print(f"\n{program}: interrupted{after_interrupt()}", file=sys.stderr)
             return EXIT_INTERRUPTED
         except BrokenPipeError:  # the reader, such as `head`, has seen enough

@@ -4,12 +4,14 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import NoReturn
 
 import pyarrow as pa
 import pytest
 
-from bagpipe_hpc.cli.outcome import EXIT_ERROR, exit_code_of
+from bagpipe_hpc.cli.outcome import EXIT_ERROR, EXIT_INTERRUPTED, exit_code_of
 
 UNMAPPED = ImportError("libtorch_cpu.so: failed to map segment from shared object")
 
@@ -23,7 +25,7 @@ def limit_memory(monkeypatch: pytest.MonkeyPatch, most_bytes: int, most_threads:
     monkeypatch.setattr(resource, "getrlimit", lambda which: (limits[which], UNLIMITED))
 
 
-def ending(error: Exception) -> int:
+def ending(error: BaseException) -> int:
     def fail() -> int:
         raise error
 
@@ -62,6 +64,21 @@ def test_threads_that_the_system_refuses_name_their_limits(
     limit_memory(monkeypatch, 400_000_000)
     assert ending(error) == EXIT_ERROR
     assert "; this process may have 0.4 GB (ulimit -v); raise the limit" in capsys.readouterr().err
+
+
+def test_an_interruption_by_the_limit_of_threads_is_told_as_such(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """OpenBLAS sends SIGINT to its own process where it gets no thread."""
+
+    def refuse(_: threading.Thread) -> NoReturn:
+        raise NO_THREAD
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert ending(KeyboardInterrupt()) == EXIT_ERROR
+    assert capsys.readouterr().err.startswith("bagpipe: error: no more threads (can't start new thread): ulimit -u")
+    monkeypatch.undo()
+    assert ending(KeyboardInterrupt()) == EXIT_INTERRUPTED
 
 
 @pytest.mark.parametrize("setting", ["path", "output"])
