@@ -47,6 +47,28 @@ def cores_of(trainer: tuple[int, frozenset[int]], trainers: Sequence[tuple[int, 
         trainer: one of them.
         trainers: as for `threads_each`.
     """
+    return len(trainer[1]) // _sharers(trainer, trainers)
+
+
+def crowding(threads: int, trainers: Sequence[tuple[int, frozenset[int]]]) -> str:
+    """What there is to say where trainers of a host have more threads together than cores; empty where none have.
+
+    Args:
+        threads: of each trainer.
+        trainers: as for `threads_each`.
+    """
+    places = dict.fromkeys(trainers)  # most have that of others
+    fullest = min(places, key=lambda trainer: len(trainer[1]) / _sharers(trainer, trainers))
+    sharers, cores = _sharers(fullest, trainers), len(fullest[1])
+    if sharers * threads <= cores:
+        return ""
+    return (
+        f"{counted(sharers, 'trainer')} with {counted(threads, 'thread')} each on {counted(cores, 'core')} of a host: "
+        "steps take longer than with a core for each thread"
+    )
+
+
+def _sharers(trainer: tuple[int, frozenset[int]], trainers: Sequence[tuple[int, frozenset[int]]]) -> int:
+    """How many trainers may use some of the cores of one of them, itself included."""
     host, cores = trainer
-    sharers = sum(other_host == host and not cores.isdisjoint(other) for other_host, other in trainers)
-    return len(cores) // sharers
+    return sum(other_host == host and not cores.isdisjoint(other) for other_host, other in trainers)

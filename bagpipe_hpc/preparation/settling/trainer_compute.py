@@ -1,10 +1,11 @@
 """What a trainer says of itself before a run: where it computes, with which linear layers, threads and sums."""
 
+import logging
 import os
 
 import torch
 
-from bagpipe_hpc.cluster.core_share import cores_of
+from bagpipe_hpc.cluster.core_share import cores_of, crowding
 from bagpipe_hpc.cluster.session_groups import are_sessions_grouped
 from bagpipe_hpc.models.dense_sums import has_horovod
 from bagpipe_hpc.mpi.communicators import Communicators
@@ -15,6 +16,8 @@ from bagpipe_hpc.step.compute_setup import choose_device, start_threads, usable_
 from bagpipe_hpc.step.dense_sums_choice import TrainerCores
 from bagpipe_hpc.step.linear_choice import LinearWish, Offer, must_time
 from bagpipe_hpc.step.linear_timing import time_linear_layers
+
+log = logging.getLogger(__name__)
 
 
 def trainer_device(run: Run, comms: Communicators) -> torch.device:
@@ -33,6 +36,8 @@ def offer_linear_layers(run: Run, comms: Communicators) -> Offer:
     with TimeLimit("the other trainers to say what they have", timeout_s):
         cores, offered = zip(*comms.trainers.allgather((own, usable_linear(config, device))), strict=True)
     start_threads(config.train.threads, cores)
+    if crowded := crowding(torch.get_num_threads(), cores):
+        log.info(crowded)
     usable = [name for name in offered[0] if all(name in names for names in offered)]
     if not must_time(LinearWish.of(config, run.start), usable):
         return dict.fromkeys(usable)
