@@ -51,8 +51,8 @@ if [ $# -lt 1 ]; then
   echo "usage: sbatch slurm/train.sh CONFIG.toml [section.field=value ...]" >&2
   exit 2
 fi
-if [[ $1 == --*=* ]]; then
-  echo "slurm/train.sh: $1: options of sbatch come before the script: sbatch $1 slurm/train.sh CONFIG.toml" >&2
+if [[ $1 == --*=* || $1 == -[!-]* ]]; then
+  echo "slurm/train.sh: $1: options of sbatch come before the script: sbatch $1 slurm/train.sh CONFIG.toml; of a file, ./$1" >&2
   exit 2
 fi
 # Slurm runs a copy of this script from its own folder: the checkout is where sbatch was called, or what BAGPIPE_HOME names.

@@ -90,8 +90,10 @@ def _own_output(base: str, differing: Sequence[str]) -> str:
     """The folder of a run: below `base`, unless there is only one run and so nothing to tell apart.
 
     Raises:
-        ConfigError: no file system takes such a name.
+        ConfigError: no file system takes such a name, or it does not fit on the one line of an override.
     """
+    if "\n" in base:
+        raise ConfigError(f"{_OUTPUT} = {base!r}: holds a line break, which divides overrides; name another folder")
     name = ",".join(map(_name, differing))
     if len(os.fsencode(name)) > _MOST_NAME_BYTES:
         raise ConfigError(

@@ -300,6 +300,21 @@ def test_an_installation_serves_jobs_of_other_folders(job: Job, script: str) -> 
     assert job.given_to("launch")[:5] == [str(work), "--mpi=pmix", "-n", "5", "bagpipe"]
 
 
+@pytest.mark.parametrize("name", ['it\'s "a" $HOME `b` *[c]? #;\\', "\u00fc\nnew line", os.fsdecode(b"\xff")])
+@pytest.mark.parametrize("script", ["train.sh", "sweep.sh"])
+def test_paths_may_hold_whatever_a_name_can(job: Job, script: str, name: str) -> None:
+    job.stand_in("launch", f"printf '%s\\0' \"$PWD\" \"$@\" >'{job.folder / 'launch'}'")
+    work = job.folder / name
+    work.mkdir()
+    (work / f"{name}.toml").write_text('train.output = "out"\n')
+    task = {"SLURM_ARRAY_TASK_ID": "0", "SLURM_SUBMIT_DIR": str(work), "BAGPIPE_HOME": str(ROOT)}
+    for config in (f"{work}/{name}.toml", f"{name}.toml"):
+        ended = job.run(script, config, *(SWEEP if script == "sweep.sh" else []), **task)
+        assert ended.returncode == 0, ended.stderr
+        given = [os.fsdecode(argument) for argument in (job.folder / "launch").read_bytes().split(b"\0")]
+        assert given[:7] == [str(work), "--mpi=pmix", "-n", "5", "bagpipe", "train", config]
+
+
 def test_a_sites_file_that_is_not_there_is_named(job: Job) -> None:
     """Not taken from PATH, where `source` looks for a name without a slash."""
     job.stand_in("my-site.env", "exit 0")
@@ -333,10 +348,13 @@ def test_modules_need_their_command(job: Job) -> None:
     assert "MODULES names some, and this shell has no `module`" in ended.stderr
 
 
-def test_options_of_sbatch_behind_the_script_are_named(job: Job) -> None:
-    ended = job.run("train.sh", "--nodes=4", "run.toml")
+@pytest.mark.parametrize("option", ["--nodes=4", "-N4", "-run.toml"])
+def test_options_of_sbatch_behind_the_script_are_named(job: Job, option: str) -> None:
+    """A file may be called like one."""
+    ended = job.run("train.sh", option, "run.toml")
     assert ended.returncode == 2
-    assert "--nodes=4: options of sbatch come before the script" in ended.stderr
+    assert f"{option}: options of sbatch come before the script" in ended.stderr
+    assert f"of a file, ./{option}\n" in ended.stderr
     assert not (job.folder / "launch").exists()
 
 

@@ -104,6 +104,14 @@ def test_a_mistake_in_any_run_is_refused(run_file: Path, settings: list[str], wo
     assert all(word in message for word in words), message
 
 
+def test_a_folder_that_would_divide_an_override_is_refused(run_file: Path) -> None:
+    """A task of slurm/sweep.sh reads its overrides one a line."""
+    run_file.write_text('train.output = "two\\nlines"\n')
+    assert "run 0 (train.seed=1): train.output = 'two\\nlines': holds a line break" in refusal(
+        run_file, "train.seed=1,2"
+    )
+
+
 def test_a_name_that_no_file_system_takes_is_refused(run_file: Path) -> None:
     wide = ",".join(map(str, range(1000, 1060)))
     with pytest.raises(
