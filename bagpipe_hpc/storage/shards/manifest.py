@@ -390,7 +390,10 @@ def load_manifest(directory: Path) -> ShardManifest:
         if not path.is_file():
             if (directory / UNFINISHED_NAME).is_file():
                 raise DataError(f"{directory}: the preparation is not finished; run bagpipe prepare again to resume")
-            raise DataError(f"{directory}: no {MANIFEST_NAME} here; name a folder that bagpipe prepare has written")
+            seen = "" if directory.is_absolute() else f", as seen from {Path.cwd()}"
+            raise DataError(
+                f"{directory}: no {MANIFEST_NAME} here{seen}; name a folder that bagpipe prepare has written"
+            )
         text = read_small(path, _MOST_BYTES)
     except FileError as error:
         raise DataError(str(error)) from None

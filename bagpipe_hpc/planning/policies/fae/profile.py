@@ -113,7 +113,8 @@ def make_profile(settings: FaeSettings, training: TrainingRows) -> HotRows:
     if path.exists():
         return read_profile(settings, training)
     if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise SettingError("policy.profile", settings.profile, f"{path} cannot be written; name a file elsewhere")
+        cure = f"{path} cannot be written; name a file elsewhere, by its full path"
+        raise SettingError("policy.profile", settings.profile, cure)
     log.info("policy.name: looks for hot rows among all training rows, for %s", path)
     chosen = ProfileSettings(budget_of(settings, training), settings.sample_percent, training.seed)
     found = find_hot_rows(Path(training.directory), load_manifest(Path(training.directory)), chosen)

@@ -127,7 +127,9 @@ def test_a_profile_is_made_once_and_read_back(
 
 def test_a_profile_that_cannot_be_written_is_refused(shards: tuple[Path, ShardManifest]) -> None:
     settings = FaeSettings(profile="/none/mine.h5", hot_rows=9)
-    with pytest.raises(SettingError, match=r"policy\.profile = '/none/mine\.h5': .* cannot be written; name a file"):
+    with pytest.raises(
+        SettingError, match=r"policy\.profile = '/none/mine\.h5': .* cannot be written; name a file elsewhere, by"
+    ):
         make_profile(settings, training_of(*shards))
 
 

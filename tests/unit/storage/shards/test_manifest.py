@@ -209,7 +209,10 @@ def test_what_is_no_manifest_at_all(tmp_path: Path, text: bytes) -> None:
         load_manifest(tmp_path)
 
 
-def test_a_missing_manifest_says_what_to_do(tmp_path: Path) -> None:
+def test_a_missing_manifest_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=rf"^day: no manifest\.json here, as seen from {tmp_path}; name a folder that"):
+        load_manifest(Path("day"))
     with pytest.raises(DataError, match=r"no manifest\.json here; name a folder that bagpipe prepare has written"):
         load_manifest(tmp_path)
     (tmp_path / "preparation.json").touch()
