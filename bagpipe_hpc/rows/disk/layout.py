@@ -13,7 +13,7 @@ _MOST_WASTE, _MOST_WASTE_BY_ONE = 0.1, 0.5
 more: it can be written without being read first, and no unwanted neighbours are read with it."""
 _FEWEST_FRAMES = 8
 
-_BYTES_A_BLOCK = 13
+_BYTES_A_BLOCK = 15
 """What is kept about each block of the file, in memory or not: where it is, whether it was written, how many announced
 uses it waits for, and how much of it a checkpoint has yet to read."""
 _BYTES_A_FRAME = 32

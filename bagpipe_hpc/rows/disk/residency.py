@@ -51,7 +51,7 @@ class Residency:
         self.frames = frames
         self._frame_of = np.full(blocks, _NO_FRAME, dtype=np.int32)
         self._is_written = np.zeros(blocks, dtype=np.bool_)
-        self._promised = np.zeros(blocks, dtype=np.int16)
+        self._promised = np.zeros(blocks, dtype=np.int32)  # hundreds of trainers may announce a block
         self._block_of = np.full(frames, NO_BLOCK, dtype=np.int64)
         self._last_use = np.zeros(frames, dtype=np.int64)
         self._filled_by = np.zeros(frames, dtype=np.int64)

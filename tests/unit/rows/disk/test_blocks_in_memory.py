@@ -5,6 +5,7 @@ import numpy as np
 from bagpipe_hpc.rows.disk.array_face import DiskRows
 from bagpipe_hpc.rows.disk.block_file import OpenBlockFile
 from bagpipe_hpc.rows.disk.layout import BlockLayout
+from bagpipe_hpc.rows.disk.residency import Residency
 from bagpipe_hpc.rows.disk.store import DiskStore, wait_for
 from bagpipe_hpc.rows.store import Use
 from tests.unit.rows.disk.small_stores import FILES, ROWS, WIDTH, fill, new_store, records
@@ -42,6 +43,28 @@ def test_what_is_announced_stays_until_it_is_used(folder: str) -> None:
     store.read(rows)
     assert store.blocks_read == before + 2
     store.close()
+
+
+def test_a_block_stays_however_often_it_is_promised() -> None:
+    """Each of thousands of announcements counts: those of hundreds of trainers, for batches ahead."""
+    residency, promises = Residency(blocks=4, frames=2), 1 << 15
+
+    def use(block: int) -> int:
+        claim = residency.claim(np.asarray([block]), done=0)
+        assert claim is not None
+        residency.release(claim)
+        return int(claim.frames[0])
+
+    promised = np.asarray([0])
+    frame = use(0)
+    for _ in range(promises):
+        residency.promise(promised)
+    assert frame not in {use(1), use(2)}
+    assert use(0) == frame
+    for _ in range(promises):
+        residency.redeem(promised)
+    use(2)
+    assert use(3) == frame
 
 
 def test_a_request_that_overtakes_its_announcement_is_not_read_ahead(store: DiskStore) -> None:
