@@ -53,8 +53,10 @@ TABLE_FORMATS = ("safetensors", "parquet")
 PROGRAM_FILE, ONNX_FILE = "model.pt2", "model.onnx"
 _SERVED = Path(__file__).parent / "served"
 _PARQUET_LINES = {
-    "import json, pathlib, safetensors, torch\n": "import json, pathlib, pyarrow.parquet, torch\n",
-    'safetensors.safe_open(folder / t["file"], "pt").get_tensor(t["name"])': "read(t)",
+    "import json, pathlib, safetensors.torch as saved, torch\n": "import json, pathlib, pyarrow.parquet, torch\n",
+    '{k: t for f in {t["file"] for t in schema["tables"]} for k, t in saved.load_file(folder / f).items()}': (
+        '{t["name"]: read(t) for t in schema["tables"]}'
+    ),
     "tables = ": """def read(table):
     weights = pyarrow.parquet.read_table(folder / table["file"], columns=["weights"])["weights"]
     return torch.tensor(weights.combine_chunks().flatten().to_numpy().reshape(-1, table["width"]))

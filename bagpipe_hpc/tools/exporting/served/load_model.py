@@ -5,11 +5,11 @@ lists of any length where the feature is ragged. `weights` has such lists for fe
 says which features there are, and `value_ids.py` turns raw values into ids.
 """
 
-import json, pathlib, safetensors, torch
+import json, pathlib, safetensors.torch as saved, torch
 
 folder = pathlib.Path(__file__).parent
 schema = json.loads((folder / "schema.json").read_text(encoding="utf-8"))
-tables = {t["name"]: safetensors.safe_open(folder / t["file"], "pt").get_tensor(t["name"]) for t in schema["tables"]}
+tables = {k: t for f in {t["file"] for t in schema["tables"]} for k, t in saved.load_file(folder / f).items()}
 program = torch.export.load(folder / "model.pt2").module()
 
 

@@ -1,5 +1,7 @@
 """The parts of an exported program."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -100,6 +102,29 @@ def test_another_program_is_noticed() -> None:
     other.weight.data.fill_(1.25)
     program = write_down(served(Sums()), "sums", FACTS, FEATURES)
     assert largest_difference(program, served(other), FACTS, FEATURES) > 0.1
+
+
+def test_what_is_compared_grows_with_the_features_and_not_with_their_square(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch would look for the name of each input in each of its checks; those names that it makes are counted."""
+    keystr, names = torch.utils._pytree.keystr, 0
+
+    def counting(path: Any) -> str:
+        nonlocal names
+        names += 1
+        return keystr(path)
+
+    def made_for(count: int) -> int:
+        features = [FeatureInfo(f"f{number}", f"f{number}") for number in range(count)]
+        facts = ModelFacts(2, tuple(FeatureFacts(feature.name, 5) for feature in features), seed=1)
+        model = ServedModel(Sums().eval(), facts, features)
+        program = write_down(model, "sums", facts, features)
+        before = names
+        monkeypatch.setattr(torch.utils._pytree, "keystr", counting)
+        largest_difference(program, model, facts, features)
+        monkeypatch.undo()
+        return names - before
+
+    assert made_for(40) <= 3 * made_for(20)
 
 
 def test_a_model_that_torch_export_cannot_follow_is_refused_by_name() -> None:
