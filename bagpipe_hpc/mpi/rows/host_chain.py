@@ -17,8 +17,7 @@ from bagpipe_hpc.mpi.requests import Awaited
 from bagpipe_hpc.mpi.waiting import TESTS_A_WAKE
 
 _TAGS = 4096
-"""Sums whose messages differ in their tags; far fewer are under way at once (MPI has 32,767 tags at least)."""
-_ON, _BACK = range(2)
+"""Sums of a kind whose messages differ in their tags; far fewer are under way at once (MPI has 32,767 at least)."""
 
 Floats = NDArray[np.float32]
 Add = Callable[[Floats | None], Floats]
@@ -95,17 +94,17 @@ class HostChain:
         comm, own = self._comm, self._comm.Get_rank()
         before, behind = own - of_host, own + of_host
         is_first, is_last = before < 0, behind >= comm.Get_size()
-        on, back = (4 * (number % _TAGS) + 2 * self._kind + way for way in (_ON, _BACK))
+        tag = 2 * (number % _TAGS) + self._kind  # either way: what goes on and what comes back have other senders
         earlier = None
         if not is_first:
             earlier = np.empty(shape, dtype=np.float32)
-            yield comm.Irecv(earlier, before, on)
+            yield comm.Irecv(earlier, before, tag)
         total = np.ascontiguousarray(add(earlier), dtype=np.float32)
         if not is_last:
             sent, total = total, np.empty(shape, dtype=np.float32)
-            arriving = comm.Irecv(total, behind, back)
-            yield comm.Isend(sent, behind, on)
+            arriving = comm.Irecv(total, behind, tag)
+            yield comm.Isend(sent, behind, tag)
             yield arriving
         if not is_first:
-            yield comm.Isend(total, before, back)
+            yield comm.Isend(total, before, tag)
         return total

@@ -48,6 +48,7 @@ def sums_of(comm: MPI.Comm, of_host: int, add: Callable[[range, int], Add]) -> d
 
     def are_complete() -> bool:
         done = [one.is_complete() for one in waiting]
+        assert [len(one.awaited()) for one in waiting] == [not complete for complete in done], "one operation at a time"
         return all(done)
 
     wait_until(are_complete, "sums over hosts", 60.0)
