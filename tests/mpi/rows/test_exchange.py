@@ -1,19 +1,23 @@
 """Rows reach the trainers that they are for, by kind and group, in the order of the exchanges, by either way."""
 
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from mpi4py import MPI
 
 from bagpipe_hpc.kernels.grid_hops import grid_hops
+from bagpipe_hpc.mpi.native_calls import address_of
 from bagpipe_hpc.mpi.rows import column_messages
 from bagpipe_hpc.mpi.rows import exchange as exchanges
 from bagpipe_hpc.mpi.rows.column_messages import messages_by_address
-from bagpipe_hpc.mpi.rows.exchange import Arrival, RowExchange
+from bagpipe_hpc.mpi.rows.exchange import Arrival, RowExchange, awaited_together
 from bagpipe_hpc.mpi.rows.grid_comms import GridComms
 from bagpipe_hpc.mpi.rows.relay import Relay
 from bagpipe_hpc.mpi.waiting import wait_until
@@ -85,6 +89,7 @@ def exchanged(comm: MPI.Comm, grid: Grid, hops: GridHops | None = None) -> dict[
     if own % 2:
         rounds = rounds[1:] + rounds[:1]
     with exchange_over(comm, grid, hops) as exchange:
+        assert exchange.trainer == own
         for kind, numbers in rounds:
             for number in numbers:
                 flow = flow_of(own, grid, number)
@@ -123,10 +128,11 @@ def test_over_a_grid_with_native_code(comm: MPI.Comm) -> None:
 
 
 @pytest.mark.mpi(min_size=4)
-def test_over_a_grid_with_native_code_where_functions_of_mpi_are_not_found(
-    comm: MPI.Comm, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("missing", ["MPI_Isend", "MPI_Irecv"])
+def test_over_a_grid_with_native_code_where_a_function_of_mpi_is_not_found(
+    comm: MPI.Comm, missing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(column_messages, "address_of", lambda function: None)  # noqa: ARG005
+    monkeypatch.setattr(column_messages, "address_of", lambda name: None if name == missing else address_of(name))
     check_exchange(comm, Grid(2, 2), grid_hops("auto"))
 
 
@@ -185,6 +191,78 @@ def test_whoever_waits_for_one_kind_passes_on_the_others(comm: MPI.Comm) -> None
         arrivals.append(start(last))
         for arrival in arrivals:
             wait_for([arrival])
+
+
+class HeldUp:
+    """Something that the first thread to ask it is held up in.
+
+    Args:
+        ask: asks it, and says what it has come to.
+    """
+
+    def __init__(self, ask: Callable[[], object]) -> None:
+        self.asked = 0
+        self._ask = ask
+        self._is_in, self._go_on = threading.Event(), threading.Event()
+
+    def enter(self) -> None:
+        """Called by what is asked."""
+        self.asked += 1
+        if self.asked == 1:
+            self._is_in.set()
+            self._go_on.wait(10.0)
+
+    def ask_meanwhile(self) -> tuple[object, int, object]:
+        """What another thread is told, how many have come in by then, and what the first one is told."""
+        told: list[object] = []
+        first = threading.Thread(target=lambda: told.append(self._ask()))
+        first.start()
+        assert self._is_in.wait(10.0)
+        meanwhile = self._ask(), self.asked
+        self._go_on.set()
+        first.join()
+        return *meanwhile, *told
+
+
+@pytest.mark.mpi(min_size=2)
+def test_one_thread_at_a_time_asks_for_rows_and_no_other_waits_for_it() -> None:
+    """As MPI wants it of those who test the same request."""
+
+    def last_hop() -> Any:
+        held_up.enter()
+        return SimpleNamespace(is_over=lambda: True)
+
+    arrival = Arrival(np.empty((0, WIDTH)), last_hop)
+    held_up = HeldUp(arrival.is_complete)
+    assert held_up.ask_meanwhile() == (False, 1, True)
+    assert arrival.is_complete()
+    assert held_up.asked == 1, "it is complete, and nobody asks again"
+
+
+@pytest.mark.mpi(min_size=2)
+def test_rows_may_be_here_while_a_thread_passes_on_those_of_others() -> None:
+    def pass_on() -> None:
+        held_up.enter()
+
+    hop: Any = SimpleNamespace(is_over=lambda: True)
+    arrival = Arrival(np.empty((0, WIDTH)), lambda: hop, pass_on)
+    held_up = HeldUp(arrival.is_complete)
+    assert held_up.ask_meanwhile() == (True, 2, True)
+
+
+@pytest.mark.mpi(min_size=2)
+def test_one_thread_at_a_time_passes_rows_on_and_no_other_waits_for_it(comm: MPI.Comm) -> None:
+    def begin_second() -> bool:
+        held_up.enter()
+        return True
+
+    with exchange_over(comm, Grid(2, 1)) as exchange:
+        relays = exchange._relays[Kind.NOW_GRADIENTS]
+        relays += [SimpleNamespace(begin_second=begin_second)] * 2  # type: ignore[list-item]
+        held_up = HeldUp(exchange.pass_on)
+        assert held_up.ask_meanwhile() == (None, 1, None)
+        assert held_up.asked == 2
+        assert not relays
 
 
 @pytest.mark.slow
@@ -253,7 +331,34 @@ def test_nothing_to_send_is_complete_without_others(comm: MPI.Comm, grid: Grid) 
     flow = Flow(grid, nothing, nothing, np.zeros((grid.columns, grid.rows), int))
     with exchange_over(comm, grid) as exchange:
         wait_for([exchange.exchange(Kind.LATER_GRADIENTS, rows, flow, rows)])
-        assert exchange.trainer == comm.Get_rank()
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("grid", [Grid(1, 2), Grid(2, 1)])
+def test_requests_are_named_until_rows_are_here_and_then_freed_by_who_watches_them(comm: MPI.Comm, grid: Grid) -> None:
+    own, number = comm.Get_rank(), 2
+    flow = flow_of(own, grid, number)
+    into = np.empty((flow.source.sum(), WIDTH), np.float32)
+    with exchange_over(comm, grid) as exchange:
+        arrival = exchange.exchange(Kind.NEXT_COPIES, sent_rows(own, grid, number), flow, into)
+        watched = [request for group in exchange.awaited() for request in group]
+        assert (arrival.awaited() is None) == bool(watched), "over a grid the first hop comes first"
+        watched += arrival.awaited() or []
+        wait_for([arrival])
+        assert [*exchange.awaited(), *awaited_together([arrival])] == []
+        assert [bool(request) for request in watched] == [True]
+        exchange.free_spent()
+        assert not any(watched)
+
+
+@pytest.mark.mpi(min_size=2)
+def test_arrivals_are_awaited_together_once_all_have_begun() -> None:
+    hop: Any = SimpleNamespace(is_over=lambda: True, awaited=lambda: ("its request",))
+    begun, waiting = (Arrival(np.empty((0, WIDTH)), lambda own=own: own) for own in (hop, None))
+    assert awaited_together([begun, begun]) == [["its request"] * 2]
+    assert awaited_together([begun, waiting]) == []
+    assert begun.is_complete()
+    assert awaited_together([begun]) == []
 
 
 @pytest.mark.mpi(min_size=2)
