@@ -153,7 +153,7 @@ class HomeRows:
 
     def update_early(self, batch: ReadyBatch, step: int) -> None:  # noqa: ARG002
         """Update solo rows and now(x) and exchange copies, if all gradients have come that this takes."""
-        has_begun = 0 < len(self._begun) == len(self._groups)
+        has_begun = len(self._begun) == len(self._groups)
         if has_begun and not self._has_updated_now and self._is_now_summed():
             self._update_solo(step)
             self._update_now(step)
@@ -251,8 +251,11 @@ class HomeRows:
         return [*self._exchange.awaited(), *late, *rest, *awaited_together(self._awaited)]
 
     def is_ready(self, plan: ReceivedPlan) -> bool:
-        """Whether all copies are here but those of what the batch before updates, and this home's rows up to date."""
-        return plan.is_closing or (self._complete >= plan.batch and self._applied >= plan.batch - 2)
+        """Whether all copies are here but those of what the batch before updates, and this home's rows up to date.
+
+        Those two batches before are in them: only then does it exchange the rest of the copies.
+        """
+        return plan.is_closing or self._complete >= plan.batch
 
     def may_retire(self, plan: ReceivedPlan) -> bool:
         """Whether later(x - 1) is in the rows that leave after x."""

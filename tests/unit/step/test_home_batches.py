@@ -1,11 +1,11 @@
-"""What is waited for of a batch's later gradients: all of them first, then each sum over hosts."""
+"""What is waited for of a batch: of its later gradients all of them first, then each sum over hosts; all its copies."""
 
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
-from bagpipe_hpc.step.home_batches import LaterGradients, are_complete
+from bagpipe_hpc.step.home_batches import LaterGradients, RestOfCopies, are_complete
 from bagpipe_hpc.step.home_sums import HomeTotal
 
 HERE = HomeTotal(0, torch.empty(0), [], None)
@@ -33,3 +33,13 @@ def test_sums_over_hosts_are_all_asked_and_awaited() -> None:
     assert asked == ["a", "b"]
     assert LaterGradients(0, 1, [], totals).awaited() == ["messages of a", "messages of b"]
     assert are_complete([HERE, totals[2]])
+
+
+def test_the_rest_of_the_copies_has_come_when_those_of_all_groups_have() -> None:
+    here, missing = (SimpleNamespace(is_complete=lambda own=own: own) for own in (True, False))
+    rest: Any = RestOfCopies(0, [])
+    assert not rest.has_come(), "they have not left"
+    rest.arrivals = [here, missing]
+    assert not rest.has_come()
+    rest.arrivals = [here, here]
+    assert rest.has_come()
