@@ -1,5 +1,6 @@
-"""Rows that are added: what a fetch and an addition leave in their slots and bases."""
+"""Which rows servers hear of, and what a fetch and an addition leave in slots and bases of rows that are added."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.plan.batch_plan import Additions, GroupPlan, SharedPlan, TrainerPlan
 from bagpipe_hpc.roles.row_traffic import RowTraffic
+from bagpipe_hpc.rows.store import Use
 
 NO_ROWS, NO_SLOTS = np.empty(0, np.int64), np.empty(0, np.int32)
 SHARED = SharedPlan(0, 1, 0, 0, 1, 1, NO_SLOTS, NO_SLOTS, np.asarray([9]), np.asarray([0], np.int32), NO_ROWS, NO_SLOTS)
@@ -35,6 +37,10 @@ class Window:
 
     def __init__(self) -> None:
         self.added: dict[int, float] = {}
+        self.announced: list[tuple[Use, list[int]]] = []
+
+    def announce(self, use: Use, rows: NDArray[np.int64]) -> None:
+        self.announced.append((use, rows.tolist()))
 
     def start_get(self, rows: NDArray[np.int64], records: NDArray[np.float32]) -> Any:
         records[:, 0] = 100 * rows
@@ -70,3 +76,25 @@ def test_what_is_added_is_in_slot_and_base_from_then_on() -> None:
     traffic.add(Additions(rows, slots, bases))
     assert window.added == {8: 7.0, 9: 25165824.0}
     assert cache.records[:, 0].tolist() == [57, 57, (1 << 24) - 1, (1 << 24) - 1]
+
+
+def test_servers_hear_of_all_that_a_plan_fetches_and_writes_back() -> None:
+    """In the order of its fetch: rows of all trainers first, then this one's own."""
+    window, plan = Window(), fetching([1, 2], [1, 3], [], [])
+    traffic = RowTraffic(window, Cache(), 1)  # type: ignore[arg-type]
+    own = replace(plan.own, write_back_rows=np.asarray([7, 5]))
+    traffic.announce_fetch(plan)
+    traffic.announce_put(own)
+    assert window.announced == [(Use.GET, [9, 1, 2]), (Use.PUT, [7, 5])]
+    assert traffic.start_fetch([plan]).numbers.tolist() == [9, 1, 2]
+
+
+def test_rows_that_are_put_or_added_are_noted() -> None:
+    noted: list[list[int]] = []
+    updated: Any = SimpleNamespace(add=lambda rows: noted.append(rows.tolist()))
+    traffic = RowTraffic(Window(), Cache(), 1, updated)  # type: ignore[arg-type]
+    put = replace(fetching([], [], [], []).own, write_back_rows=np.asarray([7, 5]))
+    slots = np.asarray([0], np.int32)
+    traffic.note(put)
+    traffic.note(replace(put, add_rows=np.asarray([8]), add_slots=slots, base_slots=slots))
+    assert noted == [[7, 5], [7, 5], [8]]
