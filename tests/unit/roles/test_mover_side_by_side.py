@@ -214,7 +214,9 @@ class LeavingRows:
         settings = replace(settings, writes_apart=writes_apart, adds_rows=adds_rows)
         self.rows, self.trace, self.pace = SlowRows(device), Trace(enabled=True), CountedRounds(has_core=True)
         self.rows.most_at_once = at_once
-        traffic = [RowTraffic(self.rows, RecordingCache(device), WIDTH)]  # type: ignore[arg-type]
+        self.updated: list[list[int]] = []
+        noted: Any = SimpleNamespace(add=lambda rows: self.updated.append(rows.tolist()))
+        traffic = [RowTraffic(self.rows, RecordingCache(device), WIDTH, noted)]  # type: ignore[arg-type]
         parts = (self.trace, sharing or RowsAtOnce(), NothingToSum(), self.pace)
         self.mover = Mover(settings, plans, traffic, self.barrier, reader, *parts)  # type: ignore[arg-type]
         self.mover.start()
@@ -264,6 +266,7 @@ def test_groups_are_put_side_by_side_and_retired_in_order() -> None:
         put.is_here = True
     run.end()
     assert run.barrier.groups == [f"group {group}" for group in (1, 2, 3, 4, 1)]
+    assert run.updated == [[70], [71], [72], [73], []], "checkpoints hear of each group"
 
 
 class Delayed(RowsAtOnce):

@@ -15,12 +15,16 @@ from bagpipe_hpc.kernels.short_floats import short_floats
 from bagpipe_hpc.mpi.waiting import Waits
 from bagpipe_hpc.plan.exchange import Exchange, ExchangeCounts, Flow, Kind
 from bagpipe_hpc.step.home_rows import HomeRows
+from bagpipe_hpc.step.home_sums import HomeGradients, HomeTotal
 
 WIDTH = 2
 TRAINERS = 2
 NOW, LATER, SOLO, SENT_NEXT, SENT_REST, NEXT, REST = range(7)
 """A slot of each for every batch: rows that are updated, those of which copies leave, and copies that come."""
 NOBODY: Any = None
+COMPUTE: Any = "the compute thread's"
+MOVER: Any = "the mover's"
+"""Chains of sums over hosts."""
 
 
 def slot(batch: int, what: int) -> int:
@@ -96,8 +100,16 @@ class Job:
             awaited=lambda: [["first hops"]],
         )
         self.rows = HomeRows(
-            [cache, cache], updates, exchange, TRAINERS, None, Waits(30.0), (NOBODY, NOBODY), lambda: None
+            [cache, cache], updates, exchange, TRAINERS, None, Waits(30.0), (COMPUTE, MOVER), lambda: None
         )
+        self.chains: list[Any] = []
+        begin = self.rows._sums.begin
+
+        def begin_sum(coming: HomeGradients, chain: Any) -> HomeTotal:
+            self.chains.append(chain)
+            return begin(coming, chain)
+
+        setattr(self.rows._sums, "begin", begin_sum)  # noqa: B010
 
     def _travelled(self, what: str, since_s: float, rows: int) -> None:
         assert self.begins_s[0] <= since_s <= self.begins_s[1], "since the first group of tables began"
@@ -229,6 +241,7 @@ def test_copies_leave_behind_the_updates_that_they_are_to_have(job: Job) -> None
     job.advance(is_moving=True, awaited=(Kind.NOW_GRADIENTS,))
     job.come(Kind.NOW_GRADIENTS)
     rows.update(ready, 1)
+    assert job.chains == [COMPUTE]
     job.advance(is_moving=True, awaited=(Kind.NEXT_COPIES,))
     job.come(Kind.NEXT_COPIES)
     followed = "behind 'copy [3]': [[2.0], [6.0]]"
@@ -238,6 +251,7 @@ def test_copies_leave_behind_the_updates_that_they_are_to_have(job: Job) -> None
     job.come(Kind.LATER_GRADIENTS)
     updated = "update behind [1] by [106.0] of step 1"
     job.advance(updated, "copy [24]", is_moving=True, awaited=(Kind.REST_COPIES,))
+    assert job.chains == [COMPUTE, MOVER]
     assert rows.may_retire(plan_of(1))
     assert not rows.may_retire(plan_of(2))
     assert not rows.is_ready(plan_of(2))
