@@ -10,7 +10,9 @@ from bagpipe_hpc.cluster.role_layout import Role, RoleLayout
 from bagpipe_hpc.cluster.row_routes import RowRoutes
 from bagpipe_hpc.config.sections.execution import TRANSFER_WAYS
 from bagpipe_hpc.errors import CapacityError
+from bagpipe_hpc.mpi.rows.host_tables import HostTables
 from bagpipe_hpc.mpi.rows.window import RowWindow
+from bagpipe_hpc.rows.copies import NumpyRowCopies
 from bagpipe_hpc.rows.huge_pages import ask_for_huge_pages
 from bagpipe_hpc.rows.partition import RoundRobinPartition
 from tests.memory_flags import asked_bytes
@@ -263,6 +265,42 @@ def test_records_that_do_not_fit_their_rows_are_refused():
 
         ranks.on_trainers(put)
         ranks.check_servers()
+
+
+@pytest.mark.mpi(min_size=3)
+def test_a_trainer_synchronises_memory_before_it_reads_and_after_it_writes(monkeypatch):
+    """And moves rows by the copies that it was given."""
+    noted: list[str] = []
+
+    class Noted(NumpyRowCopies):
+        def gather(self, *arguments):
+            noted.append("gather")
+            super().gather(*arguments)
+
+        def scatter(self, *arguments):
+            noted.append("scatter")
+            super().scatter(*arguments)
+
+    def note(method):
+        original = getattr(HostTables, method)
+
+        def noting(*arguments):
+            noted.append(method)
+            original(*arguments)
+
+        monkeypatch.setattr(HostTables, method, noting)
+
+    for method in ("synchronise", "add"):
+        note(method)
+    comm, rows, records = MPI.COMM_WORLD, np.asarray([5, 3]), np.ones((2, 5), dtype=np.float32)
+    routes = RowRoutes.choose(RoleLayout(servers=1, trainers=1), (0, 0, 0), "loads")
+    with RowWindow(comm, routes, RoundRobinPartition(61, 1), 5, TIMEOUT_S, copies=Noted()) as window:
+        if comm.Get_rank() == 2:
+            window.put(rows, records)
+            window.add(rows, records)
+            np.testing.assert_array_equal(window.get(rows), 2 * records)
+            assert noted == ["scatter", "synchronise", "add", "synchronise", "synchronise", "gather"]
+        comm.Barrier()
 
 
 @pytest.mark.mpi(min_size=3)
