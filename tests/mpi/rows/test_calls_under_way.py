@@ -197,6 +197,7 @@ def test_announced_rows_are_read_ahead_and_are_those_of_the_table(way):
         ranks.check_servers()
         if ranks.store is not None:
             assert 0 < ranks.store.blocks_ahead <= ranks.store.blocks_read
+            assert ranks.store._announcements.promised == 0, "what was read ahead has been used"
 
 
 @pytest.mark.mpi(min_size=4)
