@@ -300,7 +300,6 @@ class Mover:
         self._finished_segments += 1
         if self._finished_segments < self._last_segment:
             self._coming = next(self._segments)
-            self._begin_segment()
         self._drained.set()
 
     def _begin_segment(self) -> bool:

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from bagpipe_hpc.plan.batch_plan import ReceivedPlan
 from bagpipe_hpc.plan.heard import Heard
@@ -19,6 +20,7 @@ from tests.unit.roles.rows_at_once import NothingToSum, RowsAtOnce
 from tests.unit.roles.test_mover_groups import NO_ROWS, NO_SLOTS, Barrier, Cache, Rows, batch, closing
 
 SAMPLES = SliceSamples(np.zeros((2, 1), np.float32), np.zeros(2, np.float32), None, (None,))
+HALF = SliceSamples(np.zeros((1, 1), np.float32), np.zeros(1, np.float32), None, (None,))
 TRAIN = Segment(SegmentKind.TRAIN, 0, 0, 1, 0, 6, 2, checkpoint=False)
 EVALUATE = replace(TRAIN, kind=SegmentKind.EVALUATE)
 TIMEOUT_S = 30.0
@@ -35,12 +37,14 @@ class Asked(RowsAtOnce):
         return True
 
 
-def plans_of(segments: int) -> list[ReceivedPlan]:
-    """A batch and a closing plan each."""
+def plans_of(segments: int, micro_batches: int = 1) -> list[ReceivedPlan]:
+    """A batch of one micro-batch or of two, and a closing plan each."""
     end = closing()
     own = replace(end.own, write_back_rows=NO_ROWS, write_back_slots=NO_SLOTS)
     last = ReceivedPlan((end._replace(shared=replace(end.shared, batch=1), own=own),))
     first = batch(70)
+    if micro_batches == 2:
+        first = first._replace(own=replace(first.own, micro_batches=np.asarray([1, 1], np.int32)))
     return [ReceivedPlan((first._replace(shared=replace(first.shared, batch=0)),)), last] * segments
 
 
@@ -51,26 +55,32 @@ def started(schedule: tuple[Segment, ...], plans: list[ReceivedPlan], begun: lis
         SimpleNamespace(is_receiving=False, poll=lambda: plans.pop(0) if plans else None, awaited=list),
         [RowTraffic(Rows([], 3, 1), Cache([], 3), 3)],  # type: ignore[arg-type]
         Barrier([]),
-        SimpleNamespace(start_segment=begun.append, read_parts=lambda *_: [SAMPLES]),
+        SimpleNamespace(
+            start_segment=begun.append,
+            read_parts=lambda _batch, _samples, sizes: [SAMPLES] if sizes is None else [HALF] * sizes.size,
+        ),
     ]
     mover = Mover(*parts, Trace(enabled=False), rows, NothingToSum(), MoverPace(has_core=True))
     mover.start()
     return mover
 
 
-def end_segment(mover: Mover) -> None:
+def end_segment(mover: Mover, micro_batches: int = 1) -> None:
     """Take the only batch of a segment, and the closing one."""
-    assert mover.next_batch().plan.batch == 0
+    for _ in range(micro_batches):
+        assert mover.next_batch().plan.batch == 0
     mover.retire(mover.next_batch())
     mover.wait_drained()
 
 
-def test_no_segment_begins_before_its_order_is_known() -> None:
+@pytest.mark.parametrize("micro_batches", [1, 2])
+def test_no_segment_begins_before_its_order_is_known(micro_batches: int) -> None:
+    """Nor is an early micro-batch of it read."""
     schedule = (TRAIN, replace(EVALUATE, is_heard=True), TRAIN, EVALUATE, TRAIN)
-    plans, begun, rows = plans_of(len(schedule)), list[Segment](), Asked()
+    plans, begun, rows = plans_of(len(schedule), micro_batches), list[Segment](), Asked()
     mover = started(schedule, plans, begun, rows)
     for _ in schedule[:2]:
-        end_segment(mover)
+        end_segment(mover, micro_batches)
     while rows.rounds.acquire(blocking=False):
         pass
     for _ in range(3):
@@ -80,7 +90,7 @@ def test_no_segment_begins_before_its_order_is_known() -> None:
     heard = (Heard(0, 1, 0.5),)
     mover.tell(heard)
     for _ in schedule[2:]:
-        end_segment(mover)
+        end_segment(mover, micro_batches)
     mover.join()
     assert begun == [*schedule[:2], *(replace(segment, heard=heard) for segment in schedule[2:])]
 
