@@ -120,15 +120,16 @@ def fetching_mover(group_batches: int, micro_batches: Sequence[list[int] | None]
 
 
 def test_a_batch_of_several_micro_batches_shares_no_fetch() -> None:
-    """Where two batches are ready, two others come in one get, but not such a one."""
-    mover, rows = fetching_mover(4, [None, None, None, [1, 1], None])
+    """Others come in one get where as many are ready: not the fourth with the fifth, nor that with the sixth."""
+    mover, rows = fetching_mover(4, [*[None] * 4, [1, 1], None, None])
     mover.start()
-    for calls in (2, 3, 4, 5):
-        assert eventually(lambda n=calls: len(rows.gets) == n, 10.0)
-        assert [get.rows for get in rows.gets] == [2] * calls
+    assert eventually(lambda: len(mover._incoming) == 6, 10.0)
+    for fetched in ([2] * 2, [2] * 4, [2] * 5, [*[2] * 5, 4]):
+        assert eventually(lambda gets=fetched: len(rows.gets) == len(gets), 10.0)
+        assert [get.rows for get in rows.gets] == fetched
         for get in rows.gets:
             get.is_here = True
-    assert [mover.next_batch().plan.batch for _ in range(6)] == [0, 1, 2, 3, 3, 4]
+    assert [mover.next_batch().plan.batch for _ in range(8)] == [0, 1, 2, 3, 4, 4, 5, 6]
     mover.retire(mover.next_batch())
     mover.wait_drained()
     mover.join()
