@@ -1,6 +1,8 @@
 """Rows behind one-sided calls are a table: what trainers put and add, every trainer gets and the servers hold."""
 
 import mmap
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from bagpipe_hpc.cluster.row_routes import RowRoutes
 from bagpipe_hpc.config.sections.execution import TRANSFER_WAYS
 from bagpipe_hpc.errors import CapacityError
 from bagpipe_hpc.mpi.rows.host_tables import HostTables
-from bagpipe_hpc.mpi.rows.window import RowWindow
+from bagpipe_hpc.mpi.rows.window import RowWindow, require_addressable
 from bagpipe_hpc.rows.copies import NumpyRowCopies
 from bagpipe_hpc.rows.huge_pages import ask_for_huge_pages
 from bagpipe_hpc.rows.partition import RoundRobinPartition
@@ -303,10 +305,40 @@ def test_a_trainer_synchronises_memory_before_it_reads_and_after_it_writes(monke
         comm.Barrier()
 
 
+@pytest.mark.mpi(min_size=4)
+@pytest.mark.parametrize(
+    ("way", "asked"),
+    [
+        ("one server, loads", []),
+        ("one server, a trainer elsewhere", [0]),
+        ("two servers, one elsewhere", [0]),
+        ("two servers, on disk", [0, 1]),
+    ],
+)
+def test_servers_know_whether_anybody_asks_them(way, asked):
+    with ranks_of(ROUTES[way]) as ranks:
+        assert ranks.window.is_asked == (ranks.role is Role.SERVER and ranks.role_rank in asked)
+
+
 @pytest.mark.mpi(min_size=3)
-def test_more_rows_than_mpi_can_address_are_refused():
-    """Before anything is allocated; the cure is a number of servers."""
-    partition = RoundRobinPartition(2**33, servers=1)
-    routes = RowRoutes.choose(RoleLayout(servers=1, trainers=1), (0, 0, 2), "auto")
-    with pytest.raises(CapacityError, match=r"8589934592 rows on one embedding server .* roles\.servers to at least 5"):
-        RowWindow(MPI.COMM_WORLD, routes, partition, 4, TIMEOUT_S)
+@pytest.mark.parametrize(
+    ("rows", "cure"),
+    [
+        ([2**33], r"at least 5$"),
+        ([2**31], r"at least 2$"),
+        ([10, 2**31, 10], r"at least 4, or another tables\.placement, such as round_robin$"),
+        ([2**31 - 1, 2**31 - 1], None),
+    ],
+    ids=["many", "one too many", "on one of three servers", "as many as there may be"],
+)
+def test_more_rows_than_mpi_can_address_are_refused(rows, cure):
+    """Before anything is allocated; the cure is a number of servers. Trainers of the same host load any number."""
+    partition: Any = SimpleNamespace(servers=len(rows), rows_on=lambda server: rows[server])
+    for same_host in ("transfers", "loads"):
+        routes = RowRoutes.choose(RoleLayout(len(rows), trainers=1), (0,) * (len(rows) + 2), same_host)
+        if cure is None or same_host == "loads":
+            require_addressable(routes, partition)
+            continue
+        message = rf"{max(rows)} rows on one embedding server .* roles\.servers to {cure}"
+        with pytest.raises(CapacityError, match=message):
+            RowWindow(MPI.COMM_WORLD, routes, partition, 4, TIMEOUT_S)
