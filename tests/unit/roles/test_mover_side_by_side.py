@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -114,7 +115,7 @@ def fetching_mover(group_batches: int, micro_batches: Sequence[list[int] | None]
         plans,
         [RowTraffic(rows, RecordingCache(device), WIDTH)],  # type: ignore[arg-type]
         *parts,
-        *(Trace(enabled=False), RowsAtOnce(), NothingToSum(), MoverPace(has_core=True)),
+        *(Trace(enabled=True), RowsAtOnce(), NothingToSum(), MoverPace(has_core=True)),
     )
     return mover, rows
 
@@ -135,6 +136,29 @@ def test_a_batch_of_several_micro_batches_shares_no_fetch() -> None:
     mover.join()
 
 
+def test_a_fetch_takes_the_plans_that_there_are() -> None:
+    """Though two batches are ready, and it might take two."""
+    mover, rows = fetching_mover(4, [None] * 3)
+    plans = mover._receiver._plans  # type: ignore[attr-defined]
+    held = [plans.pop() for _ in range(2)]
+    mover.start()
+    for count in (2, 3):
+        assert eventually(lambda n=count: len(rows.gets) == n, 10.0)
+        for get in rows.gets:
+            get.is_here = True
+        assert eventually(lambda n=count: mover._ready.qsize() == n, 10.0)
+        plans.append(held.pop())
+    assert [mover.next_batch().plan.batch for _ in range(3)] == [0, 1, 2]
+    mover.retire(mover.next_batch())
+    mover.wait_drained()
+    mover.join()
+
+
+def spans_of(mover: Mover, name: str) -> list[tuple[float, float]]:
+    """When each began and ended, in seconds."""
+    return [(start_s, end_s) for own, _, start_s, end_s, _ in mover._trace._spans if own == name]
+
+
 @pytest.mark.parametrize(
     ("group_batches", "micro_batches", "fetches"),
     [(4, [None] * 4, [2, 2, 2, 1]), (1, [None] * 3, [1, 1, 1]), (4, [None, [1, 1]], [1, 1])],
@@ -143,7 +167,7 @@ def test_a_batch_of_several_micro_batches_shares_no_fetch() -> None:
 def test_fetches_are_under_way_side_by_side(
     group_batches: int, micro_batches: list[list[int] | None], fetches: list[int]
 ) -> None:
-    """Their batches come in order, whatever rows are here first.
+    """Their batches come in order, whatever rows are here first, and each has its own time.
 
     Args:
         group_batches: most batches under way.
@@ -167,6 +191,9 @@ def test_fetches_are_under_way_side_by_side(
     mover.retire(mover.next_batch())
     mover.wait_drained()
     mover.join()
+    spans = spans_of(mover, "fetch")
+    assert len(spans) == len(micro_batches)
+    assert all(end_s <= next_s < next_end_s for (_, end_s), (next_s, next_end_s) in pairwise(spans))
 
 
 def leaving(batch: int, *, adds: bool = False) -> ReceivedPlan:
@@ -213,12 +240,12 @@ class LeavingRows:
         settings, plans, _, _, reader = mover_parts(device, [], None)
         plans._plans[:1] = [leaving(batch, adds=added) for batch, added in enumerate(adds)]
         settings = replace(settings, writes_apart=writes_apart, adds_rows=adds_rows)
-        self.rows, self.trace, self.pace = SlowRows(device), Trace(enabled=True), CountedRounds(has_core=True)
+        self.rows, self.pace = SlowRows(device), CountedRounds(has_core=True)
         self.rows.most_at_once = at_once
         self.updated: list[list[int]] = []
         noted: Any = SimpleNamespace(add=lambda rows: self.updated.append(rows.tolist()))
         traffic = [RowTraffic(self.rows, RecordingCache(device), WIDTH, noted)]  # type: ignore[arg-type]
-        parts = (self.trace, sharing or RowsAtOnce(), NothingToSum(), self.pace)
+        parts = (Trace(enabled=True), sharing or RowsAtOnce(), NothingToSum(), self.pace)
         self.mover = Mover(settings, plans, traffic, self.barrier, reader, *parts)  # type: ignore[arg-type]
         self.mover.start()
         for _ in adds:
@@ -239,8 +266,8 @@ class LeavingRows:
         return not eventually(lambda: self.pace.rounds > rounds + 2, 0.1)
 
     def spans(self, name: str) -> list[tuple[float, float]]:
-        """When each began and ended, in seconds."""
-        return [(start_s, end_s) for own, _, start_s, end_s, _ in self.trace._spans if own == name]
+        """See `spans_of`."""
+        return spans_of(self.mover, name)
 
     def end(self) -> None:
         """Let everything come, and end the segment."""
