@@ -13,6 +13,7 @@ from bagpipe_hpc.plan.batch_plan import ReceivedPlan, SharedPlan, TrainerPlan
 from bagpipe_hpc.roles.mover import Mover, MoverSettings
 from bagpipe_hpc.roles.mover_pace import MoverPace
 from bagpipe_hpc.roles.row_traffic import RowTraffic
+from bagpipe_hpc.step.ready_batch import NO_INPUTS
 from bagpipe_hpc.step.slice_reader import SliceSamples
 from bagpipe_hpc.telemetry.trace import Trace
 from tests.eventually import eventually
@@ -131,7 +132,10 @@ def test_a_batch_of_several_micro_batches_shares_no_fetch() -> None:
         for get in rows.gets:
             get.is_here = True
     assert [mover.next_batch().plan.batch for _ in range(8)] == [0, 1, 2, 3, 4, 4, 5, 6]
-    mover.retire(mover.next_batch())
+    last = mover.next_batch()
+    assert last.plan.is_closing
+    assert last.inputs is NO_INPUTS, "it is no batch that shares the last get"
+    mover.retire(last)
     mover.wait_drained()
     mover.join()
 
