@@ -5,8 +5,9 @@ import pytest
 
 from bagpipe_hpc.errors import WaitTimeoutError
 from bagpipe_hpc.kernels.request_watch import Pauses, PausingWatch, RequestWatch
+from bagpipe_hpc.mpi.requests import handles
 from bagpipe_hpc.roles import request_waits
-from bagpipe_hpc.roles.request_waits import RequestWaits, open_watch
+from bagpipe_hpc.roles.request_waits import BarrierSleeps, RequestWaits, open_watch
 
 TIMEOUT_S = 60.0
 
@@ -17,9 +18,11 @@ class Counted:
     def __init__(self, watch: RequestWatch) -> None:
         self._watch, self.looks = watch, watch.looks
         self.waits: list[Pauses] = []
+        self.groups: list[list[list[int]]] = []
 
     def wait(self, groups, pauses):
         self.waits.append(pauses)
+        self.groups.append(groups)
         return self._watch.wait(groups, pauses)
 
 
@@ -64,7 +67,7 @@ def test_pauses_are_parts_of_the_wait_before(comm, monkeypatch, last_s, first_s,
     """What is there at once is no wait."""
     if comm.Get_rank():
         return
-    now_s = 0.0
+    now_s = 5.0
 
     class Slept(Counted):
         def wait(self, _, pauses):
@@ -87,3 +90,16 @@ def test_pauses_are_parts_of_the_wait_before(comm, monkeypatch, last_s, first_s,
         waits.until_complete([request], "what is there", TIMEOUT_S)
     assert [pauses.first_s for pauses in slept.waits] == pytest.approx([100e-6, first_s])
     assert [pauses.longest_s for pauses in slept.waits] == pytest.approx([2e-3, longest_s])
+
+
+@pytest.mark.mpi(min_size=1)
+def test_who_waits_at_a_barrier_sleeps_while_native_code_looks_at_it(comm):
+    if comm.Get_rank():
+        return
+    slept = Counted(open_watch("auto"))
+    request = comm.Irecv(np.empty(1), 0, tag=7)
+    BarrierSleeps(slept)([request], 1e-3)
+    assert slept.waits == [Pauses(1e-3, BarrierSleeps.longest_s, 20e-3)]
+    assert slept.groups == [[handles([request])]]
+    comm.Isend(np.zeros(1), 0, tag=7).Wait()
+    request.Wait()

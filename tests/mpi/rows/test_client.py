@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from mpi4py import MPI
 
 from bagpipe_hpc.mpi.rows.client import TAG_AHEAD_GET, TAG_AHEAD_PUT, RowClient, pieces
 from bagpipe_hpc.rows.store import Use
@@ -56,3 +57,19 @@ def test_announcements_are_kept_until_they_have_left():
     sent[0].has_left = True
     client.announce(0, Use.GET, np.full(2, 4, np.int32))
     assert kept() == [2, 3, 4]
+
+
+@pytest.mark.mpi(min_size=3)
+def test_whoever_closes_waits_for_what_it_has_announced():
+    comm, offsets, into = MPI.COMM_SELF.Dup(), np.arange(2, dtype=np.int32), np.empty(2, np.int32)
+    client = RowClient(comm, [0])
+    arriving = comm.Irecv(into, 0, TAG_AHEAD_GET)
+    client.announce(0, Use.GET, offsets)
+    arriving.Wait()
+    ((request, kept),) = client._announced
+    assert request
+    assert kept is offsets
+    client.close()
+    assert not request
+    assert comm == MPI.COMM_NULL
+    np.testing.assert_array_equal(into, offsets)
