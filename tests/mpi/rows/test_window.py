@@ -327,9 +327,10 @@ def test_servers_know_whether_anybody_asks_them(way, asked):
         ([2**33], r"at least 5$"),
         ([2**31], r"at least 2$"),
         ([10, 2**31, 10], r"at least 4, or another tables\.placement, such as round_robin$"),
+        ([2**31, 10], r"at least 3, or another tables\.placement, such as round_robin$"),
         ([2**31 - 1, 2**31 - 1], None),
     ],
-    ids=["many", "one too many", "on one of three servers", "as many as there may be"],
+    ids=["many", "one too many", "on one of three servers", "on one of two", "as many as there may be"],
 )
 def test_more_rows_than_mpi_can_address_are_refused(rows, cure):
     """Before anything is allocated; the cure is a number of servers. Trainers of the same host load any number."""
