@@ -253,7 +253,7 @@ class HomeRows:
     def is_ready(self, plan: ReceivedPlan) -> bool:
         """Whether all copies are here but those of what the batch before updates, and this home's rows up to date.
 
-        Those two batches before are in them: only then does it exchange the rest of the copies.
+        The rest of the copies is exchanged only when later(x - 2) is applied, so who has them has that, too.
         """
         return plan.is_closing or self._complete >= plan.batch
 
