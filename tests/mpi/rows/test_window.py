@@ -1,6 +1,7 @@
 """Rows behind one-sided calls are a table: what trainers put and add, every trainer gets and the servers hold."""
 
 import mmap
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,7 @@ from bagpipe_hpc.mpi.rows.window import RowWindow, require_addressable
 from bagpipe_hpc.rows.copies import NumpyRowCopies
 from bagpipe_hpc.rows.huge_pages import ask_for_huge_pages
 from bagpipe_hpc.rows.partition import RoundRobinPartition
+from bagpipe_hpc.rows.store import Use
 from tests.memory_flags import asked_bytes
 from tests.mpi.rows.window_ranks import ROUTES, TIMEOUT_S, all_ways, far_ways, ranks_of
 
@@ -240,7 +242,7 @@ def test_rows_that_do_not_exist_are_refused(same_host, wrong):
     with ranks_of(routes) as ranks:
 
         def reach_out() -> None:
-            rows = np.asarray([3, wrong, 4])
+            rows = np.asarray([0, wrong, 4])
             with pytest.raises(ValueError, match=rf"row {wrong}: the tables have rows 0 to 60"):
                 ranks.window.get(rows)
             with pytest.raises(ValueError, match=rf"row {wrong}: the tables have rows 0 to 60"):
@@ -250,6 +252,18 @@ def test_rows_that_do_not_exist_are_refused(same_host, wrong):
 
         ranks.on_trainers(reach_out)
         ranks.check_servers()
+
+
+@pytest.mark.mpi(min_size=4)
+@pytest.mark.parametrize("reads_ahead", [True, False])
+def test_rows_that_do_not_exist_are_not_announced(comm, reads_ahead):
+    """Where servers want to know of rows at all."""
+    where = ROUTES["one server, on disk"], RoundRobinPartition(61, 1)
+    with RowWindow(comm, *where, 5, TIMEOUT_S, reads_ahead=reads_ahead) as window:
+        assert window.reads_ahead == reads_ahead
+        refused = pytest.raises(ValueError, match=r"row 61: the tables have rows 0 to 60")
+        with refused if reads_ahead else nullcontext():
+            window.announce(Use.PUT, np.asarray([0, 61]))
 
 
 @pytest.mark.mpi(min_size=3)
