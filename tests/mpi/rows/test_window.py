@@ -13,7 +13,9 @@ from bagpipe_hpc.cluster.role_layout import Role, RoleLayout
 from bagpipe_hpc.cluster.row_routes import RowRoutes
 from bagpipe_hpc.config.sections.execution import TRANSFER_WAYS
 from bagpipe_hpc.errors import CapacityError
+from bagpipe_hpc.mpi.rows.client import RowClient
 from bagpipe_hpc.mpi.rows.host_tables import HostTables
+from bagpipe_hpc.mpi.rows.one_sided import OneSidedRows
 from bagpipe_hpc.mpi.rows.window import RowWindow, require_addressable
 from bagpipe_hpc.rows.copies import NumpyRowCopies
 from bagpipe_hpc.rows.huge_pages import ask_for_huge_pages
@@ -155,6 +157,43 @@ def test_many_additions_to_the_same_rows_meet(way, transfers):
         ranks.on_trainers(add)
         ranks.table += 4 * ranks.trainers
         ranks.check_servers()
+
+
+ADDED_BY = {
+    ("one server, loads", "messages"): {2: {"memory"}, 3: {"memory"}},
+    ("one server, transfers", "messages"): {1: {"copies"}, 2: {"messages"}, 3: {"messages"}},
+    ("one server, transfers", "one_sided"): {2: {"window"}, 3: {"window"}},
+    ("one server, a trainer elsewhere", "messages"): {1: {"memory"}, 2: {"memory"}, 3: {"messages"}},
+    ("one server, a trainer elsewhere", "one_sided"): {2: {"window"}, 3: {"window"}},
+    ("two servers, one elsewhere", "messages"): {1: {"copies"}, 3: {"memory", "messages"}},
+    ("two servers, one elsewhere", "one_sided"): {3: {"memory", "window"}},
+}
+"""How each world rank adds to rows. Two ways lead to a server only where they are atomic together: accumulation in the
+memory of a host, by its trainers and by the server for others."""
+
+
+@pytest.mark.mpi(min_size=4)
+@pytest.mark.parametrize(("way", "transfers"), ADDED_BY)
+def test_ways_to_add_to_a_row_are_atomic_together(way, transfers, monkeypatch):
+    """Where they were not, an addition would be lost so seldom that no test of sums would see it."""
+    noted: set[str] = set()
+
+    def note(owner, method, name):
+        original = getattr(owner, method)
+
+        def noting(*arguments):
+            noted.add(name)
+            return original(*arguments)
+
+        monkeypatch.setattr(owner, method, noting)
+
+    note(HostTables, "add", "memory")
+    note(NumpyRowCopies, "add", "copies")
+    note(RowClient, "start_add", "messages")
+    note(OneSidedRows, "start_add", "window")
+    with ranks_of(ROUTES[way], transfers) as ranks:
+        ranks.on_trainers(lambda: ranks.window.add(np.arange(61), ranks.table))
+        assert noted == ADDED_BY[way, transfers].get(ranks.comm.Get_rank(), set())
 
 
 @pytest.mark.mpi(min_size=4)
