@@ -1,11 +1,14 @@
 """A server's part of what goes between it and the trainers: each rank alone."""
 
+from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from bagpipe_hpc.mpi.rows.client import TAG_DONE, TAG_ROWS
 from bagpipe_hpc.mpi.rows.server import RowServer, SharedRows
 from bagpipe_hpc.rows.store import Use
 
@@ -34,3 +37,63 @@ def test_rows_that_are_announced_are_noted_when_all_numbers_have_come():
     nobody: Any = None
     assert list(RowServer(nobody, store)._note(Use.PUT, 3, offsets, asked)) == []
     assert noted == [(3, Use.PUT, [4, 2, 7])]
+
+
+class Late:
+    """A request that is complete when it has been tested three times, as that of a long message; its numbers come then.
+
+    Attributes:
+        is_complete: whether it is.
+    """
+
+    def __init__(self, into: np.ndarray | None = None, numbers: Any = None) -> None:
+        self._into, self._numbers, self._left = into, numbers, 3
+
+    @property
+    def is_complete(self) -> bool:
+        return self._left <= 0
+
+    def Test(self) -> bool:  # noqa: N802
+        self._left -= 1
+        if self.is_complete and self._into is not None:
+            self._into[:] = self._numbers
+        return self.is_complete
+
+
+@pytest.mark.mpi(min_size=3)
+@pytest.mark.parametrize(
+    ("kind", "moved"),
+    [
+        ("get", [(3, Use.GET, 3), ("gather", [4, 2, 7]), (TAG_ROWS, 3)]),
+        ("put", [(3, Use.PUT, 3), ("scatter", [4, 2, 7], [1.0, 2.0, 3.0]), (TAG_DONE, 3)]),
+        ("add", [("add", [4, 2, 7], [1.0, 2.0, 3.0]), (TAG_DONE, 3)]),
+    ],
+)
+def test_a_call_uses_what_has_come_and_is_answered_then(kind, moved):
+    noted: list[Any] = []
+    sent: list[Late] = []
+
+    def write(how: str, places: np.ndarray, records: np.ndarray) -> Iterator[None]:
+        noted.append((how, places.tolist(), records[:, 0].tolist()))
+        return iter(())
+
+    def gather(places: np.ndarray, _: np.ndarray) -> Iterator[None]:
+        noted.append(("gather", places.tolist()))
+        return iter(())
+
+    def send(_: Any, trainer: int, tag: int) -> Any:
+        noted.append((tag, trainer))
+        sent.append(Late())
+        return sent[-1]
+
+    store: Any = SimpleNamespace(width=2, gather=gather, scatter=partial(write, "scatter"), add=partial(write, "add"))
+    store.begin = lambda *begun: noted.append(begun)
+    comm: Any = SimpleNamespace(Isend=send, Irecv=lambda into, *_: Late(into, [[1, 1], [2, 2], [3, 3]]))
+    server = RowServer(comm, store)
+    offsets = np.zeros(3, np.int32)
+    answers = {"get": server._send_rows, "put": server._put_rows, "add": server._add_rows}
+    asked: Any = Late(offsets, [4, 2, 7])
+    for _ in answers[kind](3, offsets, asked):
+        assert noted == moved[: len(noted)]
+    assert noted == moved
+    assert [request.is_complete for request in sent] == [True], "MPI reads what is sent until then"
