@@ -3,6 +3,7 @@
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -191,6 +192,33 @@ def test_whoever_waits_for_one_kind_passes_on_the_others(comm: MPI.Comm) -> None
         arrivals.append(start(last))
         for arrival in arrivals:
             wait_for([arrival])
+
+
+@pytest.mark.mpi(min_size=4)
+def test_what_native_code_passes_on_is_kept_until_it_has_left(comm: MPI.Comm) -> None:
+    """MPI reads it until then, and native code leaves nothing that would keep it."""
+    own, grid, number, passing = comm.Get_rank(), Grid(2, 2), 2, grid_hops("auto")
+    kept: list[weakref.ref[np.ndarray]] = []
+
+    def pass_on(
+        flow: Flow, place: tuple[int, int], taken: np.ndarray, passed: np.ndarray, into: np.ndarray, column: Column
+    ) -> None:
+        kept.append(weakref.ref(passed))
+        passing.pass_on(flow, place, taken, passed, into, column)
+
+    hops: Any = SimpleNamespace(lay_out=passing.lay_out, pass_on=pass_on)
+    with exchange_over(comm, grid, hops) as exchange:
+        flow = flow_of(own, grid, number)
+        rows = np.empty((flow.source.sum(), WIDTH), np.float32)
+        arrival = exchange.exchange(Kind.REST_COPIES, sent_rows(own, grid, number), flow, rows)
+
+        def has_passed_on() -> bool:
+            exchange.pass_on()
+            return bool(kept)
+
+        wait_until(has_passed_on, "rows to pass on", 30.0)
+        assert kept[0]() is not None
+        wait_for([arrival])
 
 
 class HeldUp:
