@@ -72,7 +72,7 @@ def test_what_earlier_hosts_have_is_added_first(earlier: list[list[float]] | Non
     sums, chain = sums_of(), SimpleNamespace(start=start)
     total = sums.begin(coming_to(1, hosted=2), chain)  # type: ignore[arg-type]
     assert added[0][:, 0].tolist() == expected
-    assert total.over_hosts is over_hosts
+    assert (total.group, total.slots.tolist(), total.over_hosts) == (0, [4, 9, 2], over_hosts)
     assert sums.of(total)[:, 0].tolist() == [21.0, 22.0, 1.0], "the last row is not held once a host"
 
 
