@@ -1,4 +1,4 @@
-"""Overrides may stand anywhere among a command's arguments: argparse takes only the first positionals in a row."""
+"""Lets overrides stand anywhere among a command's arguments: argparse takes only the first run of positionals."""
 
 import argparse
 import math
@@ -10,14 +10,14 @@ _OPTION = re.compile(r"-[^\d.]")  # -1 and -.5 are values
 
 
 def positionals_first(options: Sequence[argparse.Action], arguments: Sequence[str]) -> list[str]:
-    """The same arguments with the positionals in front: the file or folder, then the overrides in their order.
+    """Move the positionals to the front: the file or folder, then the overrides in their order.
 
-    An override ends the values of an option that takes several. The first positional that does not look like one is the
-    file or folder; where all do, the first is.
+    An override ends the values of an option that takes several. The first positional that does not look like an
+    override is the file or folder; where all look like one, the first positional is.
 
     Args:
-        options: what the command takes besides positionals.
-        arguments: what it was given; left as they are where one is `--`.
+        options: the options that the command takes.
+        arguments: the arguments as typed; returned unchanged where one of them is `--`.
     """
     if "--" in arguments:
         return list(arguments)
@@ -40,7 +40,7 @@ def positionals_first(options: Sequence[argparse.Action], arguments: Sequence[st
 
 
 def _most_values(options: Sequence[argparse.Action], argument: str) -> float:
-    """How many values may follow an option; none where it is unknown or ambiguous, which argparse will say."""
+    """How many values may follow an option; 0 where it is unknown or ambiguous: argparse reports that."""
     exact = [option for option in options if argument in option.option_strings]
     found = exact or [option for option in options if any(name.startswith(argument) for name in option.option_strings)]
     if len(found) != 1:

@@ -8,22 +8,24 @@ from typing import TypeVar
 from bagpipe_hpc.config.values import is_for_a_shell
 
 LARGEST = (1 << 63) - 1
-"""Of a whole number: files and arrays count no further."""
+"""The largest whole number taken: files and arrays count in int64."""
 MOST_NODES = 100_000
-"""Of a cluster that is thought of."""
+"""Most nodes or servers of a cluster that is only thought of."""
 MOST_GB = 1e9
-"""Of the memory of a node."""
+"""Most memory of a node."""
 MOST_S = 86_400.0
-"""A day."""
+"""Longest time: a day."""
 LEAST_GBIT_PER_S, MOST_GBIT_PER_S = 1e-6, 1e6
-"""Of a link: a kbit/s, and a Pbit/s."""
+"""Slowest and fastest link: a kbit/s, and a Pbit/s."""
 _Number = TypeVar("_Number", int, float)
 
 
 def named_path(text: str) -> Path:
-    """A file or a folder; nothing at all, as of a shell's variable that is not set, would be the current folder.
+    """A file or a folder.
 
-    Nor is `~/` one, as of `--output=~/clicks.tsv`: shells leave it as it is there.
+    Raises:
+        ArgumentTypeError: the text is empty, as from a shell variable that is not set, which would mean the current
+            folder; or it begins with a `~` that the shell did not expand, as in `--output=~/clicks.tsv`.
     """
     if not text:
         raise argparse.ArgumentTypeError("'': name a file or a folder; `.` is the current one")
@@ -56,12 +58,12 @@ def nodes_or_none(text: str) -> int:
 
 
 def gigabytes(text: str) -> float:
-    """Memory of a node."""
+    """Memory of a node in GB, above 0."""
     return _at_most(MOST_GB, positive_number(text))
 
 
 def seconds(text: str) -> float:
-    """A time to wait, above 0 and no more than a day."""
+    """A time in seconds, above 0 and no more than a day."""
     return _at_most(MOST_S, positive_number(text))
 
 
@@ -74,12 +76,12 @@ def positive_number(text: str) -> float:
 
 
 def microseconds(text: str) -> float:
-    """A time above 0 and no more than a day."""
+    """A time in microseconds, above 0 and no more than a day."""
     return _at_most(MOST_S * 1e6, positive_number(text))
 
 
 def gbit_per_s(text: str) -> float:
-    """Speed of a link."""
+    """Speed of a link in Gbit/s."""
     speed = _at_most(MOST_GBIT_PER_S, positive_number(text))
     if speed < LEAST_GBIT_PER_S:
         raise argparse.ArgumentTypeError(f"{text}: use {LEAST_GBIT_PER_S:f} or more")

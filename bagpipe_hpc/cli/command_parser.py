@@ -21,13 +21,13 @@ class CommandParser(argparse.ArgumentParser):
         self.add_argument(name, nargs=nargs, metavar=metavar, help=meaning)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse's; it parses the arguments of a command with this, too."""
+        """As argparse's, which calls this for the arguments of a command, too."""
         if self._takes_overrides:
             args = positionals_first(self._actions, args)
         return super().parse_known_args(args, namespace)
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """As argparse's, which passes over a stream that cannot be written."""
+        """As argparse's, but an error of the stream is raised, not ignored."""
         stream = file or sys.stderr
         stream.write(message)
         stream.flush()
@@ -40,19 +40,19 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def add_config(parser: CommandParser, overrides: str = "replace single settings") -> None:
-    """The arguments that name a run's settings, of the commands that use them as `bagpipe train` does.
+    """Add the arguments that name a run's settings, for commands that use them as `bagpipe train` does.
 
     Args:
-        parser: of the command.
-        overrides: what overrides are for.
+        parser: the command's parser.
+        overrides: help text of the overrides.
     """
     parser.add_argument("config", type=named_path, metavar="CONFIG.toml", help="settings, as for bagpipe train")
     parser.add_overrides("overrides", "*", "section.field=value", overrides)
 
 
 def add_checkpoint(parser: CommandParser) -> None:
-    """The arguments that name a checkpoint, of the commands that use one."""
+    """Add the arguments that name a checkpoint."""
     parser.add_argument(
         "checkpoint", type=named_path, metavar="CHECKPOINT", help="its folder, or a run's output folder for the newest"
     )
-    parser.add_argument("--best", action="store_true", help="of an output folder take the best checkpoint")
+    parser.add_argument("--best", action="store_true", help="of an output folder, take the best checkpoint")

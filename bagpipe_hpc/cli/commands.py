@@ -1,6 +1,6 @@
 """The `bagpipe` command: reads its arguments and calls the one function that does the work.
 
-What a command needs is imported when it runs, so that help and usage errors come at once, without numpy, torch or MPI.
+A command's modules are imported when it runs, so that help and usage errors come at once, without numpy, torch or MPI.
 """
 
 import argparse
@@ -192,7 +192,7 @@ def _add_data_commands(commands: "argparse._SubParsersAction[CommandParser]") ->
 
 
 def _add_voices(parser: CommandParser, quiet: str, verbose: str) -> None:
-    """The options that say how much `bagpipe train` tells, with their help."""
+    """Add the options that say how much `bagpipe train` tells; `quiet` and `verbose` are their help texts."""
     told = parser.add_mutually_exclusive_group()
     told.add_argument("--quiet", action="store_true", help=quiet)
     told.add_argument("--verbose", action="store_true", help=verbose)
@@ -200,15 +200,15 @@ def _add_voices(parser: CommandParser, quiet: str, verbose: str) -> None:
 
 def _add_run_commands(commands: "argparse._SubParsersAction[CommandParser]") -> None:
     train = _add(
-        commands, "train", _train, "train; start it with mpirun or srun, or as one process for the reference run"
+        commands, "train", _train, "train a model; start it with mpirun or srun, or as one process for the reference"
     )
     train.add_argument("config", type=named_path, metavar="CONFIG.toml", help="settings; `bagpipe keys` lists them")
     train.add_overrides("overrides", "*", "section.field=value", "replace single settings")
-    _add_voices(train, "warnings alone on stderr, and no progress", "what every rank says, on stderr")
+    _add_voices(train, "print only warnings on stderr, and no progress", "print what every rank says on stderr")
     train.add_argument(
         "--requeued",
         action="store_true",
-        help="for a requeued Slurm job: go on from what its earlier starts have saved, as slurm/train.sh asks",
+        help="for a requeued Slurm job: go on from what its earlier starts saved; slurm/train.sh passes it",
     )
 
     profile = _add(
@@ -220,7 +220,7 @@ def _add_run_commands(commands: "argparse._SubParsersAction[CommandParser]") -> 
     stop.add_argument(
         "run_path", type=named_path, metavar="OUTPUT|CONFIG.toml", help="folder of the run, or its settings"
     )
-    stop.add_overrides("overrides", "*", "section.field=value", "as the run was given them")
+    stop.add_overrides("overrides", "*", "section.field=value", "the overrides that the run was given")
     _add_voices(stop, argparse.SUPPRESS, argparse.SUPPRESS)  # arguments of the run, which mean nothing here
 
     sweep = _add(
@@ -253,7 +253,7 @@ def _add_run_commands(commands: "argparse._SubParsersAction[CommandParser]") -> 
 
     add_report(_add(commands, "report", report, "write a page about one run or several, side by side"))
 
-    add_place(_add(commands, "place", place, "make the plan of a placement whose search takes a while"))
+    add_place(_add(commands, "place", place, "search for a placement's plan beforehand, where that takes long"))
 
     compare = _add(commands, "compare", _compare, "compare two checkpoints; exits with 1 where they differ")
     for name, metavar in (("first", "A"), ("second", "B")):
@@ -273,7 +273,7 @@ def _add_run_commands(commands: "argparse._SubParsersAction[CommandParser]") -> 
     add_compare_policies(_add(commands, "compare-policies", compare_policies, summary))
     summary = "count what each placement of rows gives servers to hold and to do"
     add_compare_placements(_add(commands, "compare-placements", compare_placements, summary))
-    # Without a summary the help does not list it: a user who types it hears where benchmarks are.
+    # Without a summary the help does not list it. A user who types it is told where the benchmarks are.
     bench = commands.add_parser("bench", add_help=False, prefix_chars="\0")
     bench.add_argument("rest", nargs="*")
     bench.set_defaults(run=_bench)

@@ -1,4 +1,4 @@
-"""`bagpipe compare-policies` and `compare-placements`: on equal terms."""
+"""`bagpipe compare-policies` and `compare-placements`: policies or placements on equal terms."""
 
 import os
 from argparse import Namespace
@@ -21,33 +21,33 @@ def add_compare_policies(parser: CommandParser) -> None:
         nargs="+",
         default=[0.0],
         metavar="PERCENT",
-        help="slots of a trainer's cache, in % of the tables' rows; 0: as many as a policy wants (default: 0)",
+        help="slots of a trainer's cache, in percent of the tables' rows; 0: as many as a policy wants (default: 0)",
     )
     parser.add_argument("--batches", type=positive, metavar="N", help="batches to plan of each segment (default: all)")
-    parser.add_argument("--train", action="store_true", help="train, too: waiting, samples/s, AUC and log loss")
+    parser.add_argument("--train", action="store_true", help="train, too: measure waiting, samples/s, AUC and log loss")
     parser.add_argument(
-        "--seeds", type=positive, metavar="N", help=f"runs of each, with --train (default: {_USUAL_SEEDS})"
+        "--seeds", type=positive, metavar="N", help=f"runs of each policy, with --train (default: {_USUAL_SEEDS})"
     )
     parser.add_argument(
         "--launch",
         default="mpirun -n {ranks}",
         metavar="COMMAND",
-        help="starts a run's ranks (default: 'mpirun -n {ranks}'); {hosts}: ranks by host, a trainer a host",
+        help="starts a run's ranks (default: 'mpirun -n {ranks}'); {hosts}: the ranks of each host, one trainer a host",
     )
-    parser.add_argument("--output", type=named_path, metavar="DIR", help="where runs go; with --train")
-    parser.add_argument("--plot", type=named_path, metavar="FILE.svg", help="draw what is moved")
+    parser.add_argument("--output", type=named_path, metavar="DIR", help="folder of the runs, with --train")
+    parser.add_argument("--plot", type=named_path, metavar="FILE.svg", help="draw how much is moved")
     parser.add_argument("--save", type=named_path, metavar="FILE", help="append the JSON line to FILE")
 
 
 def _add_contenders(parser: CommandParser, kind: str, example: str) -> None:
-    """The arguments that both commands have: a configuration, and what is compared."""
+    """Add the arguments that both commands have: a configuration, and what is compared."""
     add_config(parser, f"replace single settings, for all {kind}")
     parser.add_argument(
         f"--{kind}",
         nargs="+",
         required=True,
         metavar="NAME",
-        help=f"each with settings of its own if it is quoted: {example}",
+        help=f"{kind} to compare; in quotes, a name may carry settings of its own: {example}",
     )
 
 
@@ -72,7 +72,7 @@ def compare_placements(arguments: Namespace) -> int:
         The exit code.
 
     Raises:
-        BagpipeError: what is asked for cannot be.
+        BagpipeError: what is asked for is impossible.
     """
     if arguments.save:
         require_appendable(arguments.save)
@@ -89,7 +89,7 @@ def compare_policies(arguments: Namespace) -> int:
         The exit code.
 
     Raises:
-        BagpipeError: what is asked for cannot be, or a run failed.
+        BagpipeError: what is asked for is impossible, or a run failed.
     """
     for option, value in (("--output", arguments.output), ("--seeds", arguments.seeds)):
         if value is not None and not arguments.train:
@@ -112,10 +112,10 @@ def compare_policies(arguments: Namespace) -> int:
 
 
 def check_plot(plot: Path) -> None:
-    """See that a drawing can be written.
+    """Check that a drawing can be written.
 
     Raises:
-        ConfigError: it cannot.
+        ConfigError: its name does not end in .svg, or its folder cannot be written to.
     """
     if plot.suffix != ".svg":
         raise ConfigError(f"--plot {plot}: is drawn as SVG; use a name that ends in .svg")

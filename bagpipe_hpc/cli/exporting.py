@@ -18,7 +18,7 @@ def add_export(parser: CommandParser) -> None:
         "--data",
         type=named_path,
         metavar="DIR",
-        help="the data that it was trained on (default: where the run found it)",
+        help="folder of the data that it was trained on (default: where the run found it)",
     )
     parser.add_argument(
         "--tables", choices=["safetensors", "parquet"], default="safetensors", help="(default: safetensors)"
@@ -39,7 +39,7 @@ def add_export(parser: CommandParser) -> None:
         type=positive,
         default=_FILE_BYTES,
         metavar="N",
-        help="largest size of a file that tables share (default: 5e9)",
+        help="most bytes of a file that several tables share (default: 5e9)",
     )
 
 

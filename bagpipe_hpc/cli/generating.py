@@ -33,13 +33,13 @@ def add_generate(parser: CommandParser) -> None:
 
 
 def generate(arguments: Namespace) -> int:
-    """Write them.
+    """Write the rows.
 
     Returns:
         The exit code.
 
     Raises:
-        BagpipeError: what is asked for cannot be.
+        BagpipeError: what is asked for is impossible.
     """
     from data_prep.generate import generate_clicks
     from data_prep.schema.document import load_schema

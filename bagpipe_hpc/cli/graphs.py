@@ -9,7 +9,7 @@ from bagpipe_hpc.cli.command_parser import CommandParser
 def add_generate_graph(parser: CommandParser) -> None:
     """The arguments of `bagpipe generate-graph`."""
     parser.add_argument("--nodes", type=positive, required=True, metavar="N", help="number of nodes")
-    parser.add_argument("--output", type=named_path, required=True, metavar="DIR", help="gets edges.tsv and nodes.csv")
+    parser.add_argument("--output", type=named_path, required=True, metavar="DIR", help="for edges.tsv and nodes.csv")
     parser.add_argument("--degree", type=positive_number, default=10.0, metavar="D", help="mean neighbours (10)")
     parser.add_argument("--zipf", type=positive_number, default=0.8, metavar="A", help="skew of the degrees (0.8)")
     parser.add_argument("--seed", type=count, default=1, metavar="S", help="same seed, same graph (default: 1)")
@@ -33,7 +33,7 @@ def add_prepare_graph(parser: CommandParser) -> None:
         "--edges", nargs="+", required=True, metavar="FILE", help="text, two node numbers a line, plain or compressed"
     )
     parser.add_argument(
-        "--nodes", required=True, metavar="FILE.csv", help="samples: node, labels, and numbers; with a header"
+        "--nodes", required=True, metavar="FILE.csv", help="a sample a line: node, labels, numbers; with a header"
     )
     parser.add_argument("--output", type=named_path, required=True, metavar="DIR", help="folder to write")
     parser.add_argument(
@@ -44,11 +44,9 @@ def add_prepare_graph(parser: CommandParser) -> None:
         help="columns of labels, 0 and 1 or classes from 0 (default: label)",
     )
     parser.add_argument("--directed", action="store_true", help="the second node of an edge is the first's neighbour")
+    parser.add_argument("--node-count", type=positive, metavar="N", help="(default: the highest node number + 1)")
     parser.add_argument(
-        "--node-count", type=positive, metavar="N", help="number of nodes (default: the highest, plus 1)"
-    )
-    parser.add_argument(
-        "--test-fraction", type=fraction, default=0.1, metavar="F", help="last part of the nodes (default: 0.1)"
+        "--test-fraction", type=fraction, default=0.1, metavar="F", help="last part of the samples (default: 0.1)"
     )
     parser.add_argument("--rows-per-shard", type=positive, default=1 << 20, metavar="N", help="(default: 1048576)")
 

@@ -11,7 +11,7 @@ from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.terminal import printable
 
 _BATCH_SIZE = 2048
-"""That of `train.batch_size`."""
+"""The default of `train.batch_size`."""
 
 
 def add_inspect(parser: ArgumentParser) -> None:
@@ -87,7 +87,7 @@ def _measure(arguments: Namespace) -> None:
 
 
 def _check_outputs(arguments: Namespace) -> None:
-    """Refuse, before anything is read, what could not be measured or written."""
+    """Refuse what could not be measured or written, before anything is read."""
     from bagpipe_hpc.storage.checkpoints.folder import is_checkpoint
     from bagpipe_hpc.storage.shards.manifest import load_manifest
 

@@ -18,12 +18,12 @@ EXIT_INTERRUPTED = 130
 """Ctrl-C, as a shell reports it: 128 + SIGINT."""
 
 _PACKAGES = ("h5py", "mpi4py", "numpy", "pyarrow", "rich", "torch")
-"""What the commands import when they run."""
+"""Packages that commands import when they run, and that may not be installed."""
 _RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 _HOST_RANK_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 _SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 _FIRST_RANK_HEAD_START_S = 1.0
-"""Launchers kill all ranks when one exits with an error: the rank that prints it must come first."""
+"""Launchers kill all ranks when one exits with an error: the rank that prints it must be the first to exit."""
 
 
 def exit_code_of(command: Callable[[], int], program: str, after_interrupt: Callable[[], str] = str) -> int:
@@ -35,7 +35,7 @@ def exit_code_of(command: Callable[[], int], program: str, after_interrupt: Call
         after_interrupt: says what to do after Ctrl-C; follows the word `interrupted`.
 
     Returns:
-        What `command` returns, or `EXIT_ERROR` or `EXIT_INTERRUPTED`; `EXIT_OK` where nobody reads its stdout on.
+        What `command` returns, or `EXIT_ERROR` or `EXIT_INTERRUPTED`; `EXIT_OK` where the reader of stdout has gone.
     """
     with safe_streams():
         try:
@@ -76,7 +76,7 @@ def print_error(error: BagpipeError, program: str = "bagpipe") -> None:
 def is_first_rank() -> bool:
     """Whether the launcher numbers this process 0, or no launcher started it; asks the environment, not MPI.
 
-    Where it is not, waits until the first rank has had time to print.
+    On any other rank it returns only after the first rank has had time to print.
     """
     rank = next((os.environ[name] for name in _RANK_VARIABLES if name in os.environ), "0")
     if rank == "0":
@@ -100,9 +100,9 @@ def launched_ranks() -> int | None:
 
 
 def is_torn() -> bool:
-    """Whether MPI, which runs, joins none of the processes that the launcher started; if so, the first of them says it.
+    """Whether each process that the launcher started is a world of its own for MPI, which must be running.
 
-    Each would do all of the work by itself, and write to the same places.
+    Each would do all of the work by itself, and write to the same places. The first of them prints the error.
     """
     launched = launched_ranks()
     if launched in (None, 1):

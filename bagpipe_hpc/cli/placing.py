@@ -1,4 +1,4 @@
-"""`bagpipe place`: the plan of a placement that takes a while to find one."""
+"""`bagpipe place`: makes a placement's plan beforehand, where finding one takes a while."""
 
 from argparse import Namespace
 

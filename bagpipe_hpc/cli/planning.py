@@ -22,7 +22,7 @@ def add_plan(parser: CommandParser) -> None:
         type=positive,
         nargs="+",
         metavar="L",
-        help="windows (default: 1, the setting, parts and multiples)",
+        help="window lengths, in batches (default: 1, the setting, and parts and multiples of it)",
     )
     parser.add_argument("--batches", type=positive, metavar="N", help="batches to plan of each segment (default: all)")
     add_sample_time(parser, required=False)
@@ -35,7 +35,7 @@ def add_plan(parser: CommandParser) -> None:
         type=nodes_or_none,
         default=1,
         metavar="N",
-        help="nodes of servers; 0: all on one node (default: 1)",
+        help="nodes that hold servers; 0: all ranks on one node (default: 1)",
     )
     parser.add_argument(
         "--nodes", type=nodes, nargs="+", metavar="N", help="recommend servers and trainers for N nodes"
@@ -50,7 +50,7 @@ def add_plan(parser: CommandParser) -> None:
         metavar="DIR",
         help="keep the plans for --trainers T in DIR, for a run with train.plans=DIR",
     )
-    parser.add_argument("--plot", type=named_path, metavar="FILE.svg", help="draw what is moved")
+    parser.add_argument("--plot", type=named_path, metavar="FILE.svg", help="draw how much is moved")
     parser.add_argument("--json", type=named_path, metavar="FILE", help="append the JSON line to FILE")
 
 
@@ -61,7 +61,7 @@ def plan(arguments: Namespace) -> int:
         The exit code.
 
     Raises:
-        BagpipeError: what is asked for cannot be.
+        BagpipeError: what is asked for is impossible.
     """
     if arguments.save:
         _check_save(arguments)
@@ -76,10 +76,10 @@ def plan(arguments: Namespace) -> int:
 
 
 def _check_save(arguments: Namespace) -> None:
-    """See that plans of one run are asked for.
+    """Check that `--save` asks for the plans of one run.
 
     Raises:
-        ConfigError: they are not.
+        ConfigError: it asks for several numbers of trainers, or for other windows or fewer batches than the run's.
     """
     if len(arguments.trainers or ()) != 1:
         raise ConfigError(f"--save {arguments.save}: plans are for one number of trainers; name it with --trainers T")

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from data_prep.prepare_settings import PrepareSettings
 
 _START_S = 180.0
-"""Longest wait for the other ranks to start: interpreters come from a cold file system."""
+"""Longest wait for the other ranks to start: a cold file system is slow to load the interpreters."""
 _END_S = 60.0
 _DEFAULT_MIN_COUNT = 2
-"""Not argparse's default: argparse overlooks a clash of exclusive options where one is given its default."""
+"""Not given to argparse as the default, which then overlooks a clash of exclusive options where one has that value."""
 
 
 def add_prepare(parser: CommandParser) -> None:
@@ -46,7 +46,7 @@ def add_prepare(parser: CommandParser) -> None:
         "--min-count", type=positive, metavar="N", help=f"rarer values share a row (default: {_DEFAULT_MIN_COUNT})"
     )
     sizes.add_argument(
-        "--max-rows-per-table", type=positive, metavar="N", help="hash the values of larger tables to N rows"
+        "--max-rows-per-table", type=positive, metavar="N", help="hash the values of larger tables into N rows"
     )
     parser.add_argument(
         "--unseen-buckets",
@@ -56,27 +56,25 @@ def add_prepare(parser: CommandParser) -> None:
     )
     later = parser.add_mutually_exclusive_group()
     later.add_argument(
-        "--like", type=named_path, metavar="DIR", help="later rows, with format, settings and ids of the shards in DIR"
+        "--like", type=named_path, metavar="DIR", help="prepare later rows with DIR's format, settings and ids"
     )
-    later.add_argument("--grow", type=named_path, metavar="DIR", help="the same, but new values get ids of their own")
+    later.add_argument("--grow", type=named_path, metavar="DIR", help="as --like, but new values get ids of their own")
     parser.add_argument(
         "--evict-unused",
         type=positive,
         metavar="N",
-        help="with --grow: values unused in N training rows lose ids",
+        help="with --grow: values that none of the last N training rows uses lose their ids",
     )
     parser.add_argument("--rows-per-shard", type=positive, default=1 << 20, metavar="N", help="(default: 1048576)")
     parser.add_argument(
         "--test-fraction",
         type=fraction,
         metavar="F",
-        help="last part of the rows, for tests (default: 0.1; with --like all of them)",
+        help="last part of the rows, the test split (default: 0.1; with --like all of them)",
     )
-    parser.add_argument("--test-files", type=positive, metavar="N", help="the last N input files are for tests instead")
+    parser.add_argument("--test-files", type=positive, metavar="N", help="make the last N input files the test split")
     parser.add_argument(
-        "--test-half",
-        choices=["first", "second"],
-        help="take only that half of --test-files' rows; the other is left out",
+        "--test-half", choices=["first", "second"], help="take only this half of the rows of --test-files"
     )
     parser.add_argument("--compression", choices=["lzf", "gzip", "none"], default="lzf", help="(default: lzf)")
     parser.add_argument("--chunk-checksums", action="store_true", help="let HDF5 check every chunk that it reads")
@@ -87,18 +85,18 @@ def add_prepare(parser: CommandParser) -> None:
         "--backend",
         choices=["auto", "native", "reference"],
         default="auto",
-        help="native code, the reference in Python, or native code where it was built (default: auto)",
+        help="native code, its reference in Python, or (auto) native code where it was built (default: auto)",
     )
 
 
 def prepare(arguments: Namespace) -> int:
-    """Prepare; MPI is started where a launcher started several ranks. Collective over: these.
+    """Prepare; starts MPI where a launcher started several ranks. Collective over: these ranks.
 
     Returns:
         The exit code.
 
     Raises:
-        BagpipeError: one process alone cannot prepare. Of several ranks the first one says why, here.
+        BagpipeError: a single process failed. Of several ranks, one prints the error here instead.
     """
     if launched_ranks() == 1:
         from data_prep.prepare import prepare_clicks

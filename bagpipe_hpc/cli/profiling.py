@@ -1,4 +1,4 @@
-"""`bagpipe profile`: what a policy makes of the training rows before a run, made beforehand."""
+"""`bagpipe profile`: makes beforehand the profile of hot rows that a run with policy `fae` starts from."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ def profile(config: Config) -> int:
     """Make the profile of hot rows that a run looks for, unless it is there, and say what is in it.
 
     Raises:
-        BagpipeError: the policy wants none, it cannot be written, or the data are missing or damaged.
+        BagpipeError: the policy needs no profile, it cannot be written, or the data are missing or damaged.
     """
     from bagpipe_hpc.planning.policies.fae.profile import make_profile, profile_path
     from bagpipe_hpc.planning.policies.fae.settings import FaeSettings

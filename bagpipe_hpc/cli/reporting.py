@@ -25,7 +25,7 @@ def report(arguments: Namespace) -> int:
         The exit code.
 
     Raises:
-        FileError: a run's folder is none, or the page cannot be written.
+        FileError: a folder is not that of a run, or the page cannot be written.
     """
     from bagpipe_hpc.tools.run_report.report import write_report
 

@@ -26,7 +26,7 @@ def add_evaluate(parser: CommandParser) -> None:
         metavar="DIR",
         help="prepared rows (default: those that the checkpoint was trained on)",
     )
-    parser.add_argument("--split", choices=["test", "train"], default="test", help="which split (default: test)")
+    parser.add_argument("--split", choices=["test", "train"], default="test", help="rows to measure (default: test)")
     parser.add_argument("--save", type=named_path, metavar="FILE", help="append the JSON line to FILE")
 
 
@@ -88,10 +88,10 @@ def predict(arguments: argparse.Namespace) -> int:
 
 
 def _chosen(arguments: argparse.Namespace) -> "tuple[Config, Checkpoint]":
-    """The checkpoint that is scored, and with which settings.
+    """The settings to score with, and the checkpoint.
 
     Raises:
-        BagpipeError: there is none, or an override is wrong.
+        BagpipeError: there is no checkpoint, or an override is wrong.
     """
     from bagpipe_hpc.run.scored_settings import scoring_config, with_data
     from bagpipe_hpc.tools.scoring.chosen import choose_checkpoint
@@ -106,7 +106,7 @@ def _chosen(arguments: argparse.Namespace) -> "tuple[Config, Checkpoint]":
 
 
 def _carry_out(make_purpose: "Callable[[], Scoring]") -> int:
-    """Make the purpose on every rank, and carry it out; the exit code.
+    """Make the purpose on every rank, and carry it out; returns the exit code.
 
     Every rank reads the same files and finds the same mistake; later errors are each rank's own.
     """

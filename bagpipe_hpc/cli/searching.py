@@ -19,29 +19,29 @@ def add_search(parser: CommandParser) -> None:
         action="extend",
         required=True,
         metavar="FILE",
-        help="files or glob patterns, in time order, as prepare gets them",
+        help="files or glob patterns, in time order, as for prepare",
     )
     parser.add_argument("--output", type=named_path, required=True, metavar="FILE.toml", help="the schema to write")
     parser.add_argument("--tried", type=named_path, metavar="FILE.csv", help="write everything that was tried, too")
     parser.add_argument("--label", metavar="NAME", help="label to predict (default: the first)")
     parser.add_argument(
-        "--rows", type=positive, default=20_000, metavar="N", help="rows to search by, the first ones (default: 20000)"
+        "--rows", type=positive, default=20_000, metavar="N", help="search by the first N rows (default: 20000)"
     )
     parser.add_argument(
-        "--test-fraction", type=fraction, default=0.1, metavar="F", help="as prepare gets it: not read (default: 0.1)"
+        "--test-fraction", type=fraction, default=0.1, metavar="F", help="as for prepare; never read (default: 0.1)"
     )
     parser.add_argument(
         "--validation-fraction",
         type=fraction,
         default=0.2,
         metavar="F",
-        help="last part of the rows to search by, for scores (default: 0.2)",
+        help="last part of these rows, on which models are scored (default: 0.2)",
     )
     parser.add_argument("--score", choices=["log_loss", "auc"], default="log_loss", help="(default: log_loss)")
     parser.add_argument("--clusters", type=positive, default=3, metavar="K", help="groups of columns (default: 3)")
     parser.add_argument("--episodes", type=positive, default=50, metavar="E", help="groupings to try (default: 50)")
     parser.add_argument(
-        "--draws", type=positive, default=20, metavar="R", help="draws of pipelines for each (default: 20)"
+        "--draws", type=positive, default=20, metavar="R", help="draws of pipelines for each grouping (default: 20)"
     )
     parser.add_argument("--fits", type=positive, metavar="N", help="the most models to fit (default: E times R)")
     parser.add_argument("--seed", type=count, default=1, metavar="S", help="same seed, same result (default: 1)")

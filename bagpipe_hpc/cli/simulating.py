@@ -28,29 +28,35 @@ def add_simulate(parser: CommandParser) -> None:
     parser.add_argument(
         "--trainers", type=positive, nargs="+", default=[1, 2, 4, 8, 16], metavar="T", help="(default: 1 2 4 8 16)"
     )
-    parser.add_argument("--lookahead", type=positive, nargs="+", metavar="L", help="(default: 1 and the setting)")
+    parser.add_argument(
+        "--lookahead", type=positive, nargs="+", metavar="L", help="windows, in batches (default: 1 and the setting)"
+    )
     parser.add_argument("--trainers-per-host", type=positive, default=1, metavar="N", help="(default: 1)")
     parser.add_argument(
         "--server-hosts",
         type=nodes_or_none,
         default=2,
         metavar="N",
-        help="hosts of servers; 0: all on one host (default: 2)",
+        help="hosts that hold servers; 0: all ranks on one host (default: 2)",
     )
-    parser.add_argument("--gbit-per-s", type=gbit_per_s, default=10.0, metavar="X", help="each link (10)")
+    parser.add_argument("--gbit-per-s", type=gbit_per_s, default=10.0, metavar="X", help="speed of a host's link (10)")
     add_delays(parser)
     parser.add_argument(
-        "--message-us", type=microseconds, default=5.0, metavar="US", help="of a trainer, for one other trainer (5)"
+        "--message-us",
+        type=microseconds,
+        default=5.0,
+        metavar="US",
+        help="a trainer's time to exchange rows with one other (5)",
     )
     parser.add_argument(
         "--moments",
         type=fraction,
         nargs="+",
         metavar="SHARE",
-        help="shares of a step left when gradients of rows, and of each dense sum, are there (default: by the weights)",
+        help="part of a step's compute after the gradients of rows, and after each sum's (default: by the weights)",
     )
     parser.add_argument(
-        "--batches", type=positive, metavar="N", help="steps that count (default: 100, or what the data has)"
+        "--batches", type=positive, metavar="N", help="batches to average over (default: 100, or what the data has)"
     )
     parser.add_argument("--save", type=named_path, metavar="FILE", help="append the JSON line to FILE")
 
@@ -62,7 +68,7 @@ def simulate(arguments: Namespace) -> int:
         The exit code.
 
     Raises:
-        BagpipeError: what is asked for cannot be.
+        BagpipeError: what is asked for is impossible.
     """
     from bagpipe_hpc.tools.simulate import simulate as predict
 

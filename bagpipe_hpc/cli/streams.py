@@ -1,4 +1,4 @@
-"""Where a command speaks: a stream that is closed, or whose disk is full, changes no more than it must."""
+"""A command's stdout and stderr: a closed one, or one whose disk is full, disturbs a command as little as it can."""
 
 import os
 import sys
@@ -11,17 +11,18 @@ from typing import Any, TextIO, cast
 from bagpipe_hpc.errors import refused
 
 _LAST_STANDARD = 2
-"""The number of stderr, behind those of stdin and stdout."""
+"""The file descriptor of stderr, after those of stdin and stdout."""
 
 
 @contextmanager
 def safe_streams() -> Iterator[None]:
-    """Let the body speak: what stdout cannot take is an error, what stderr cannot take is lost.
+    """Guard both streams in the body: what stdout cannot take is an error, what stderr cannot take is lost.
 
-    What a shell has closed (`>&-`) takes everything. That the reader of stdout has gone is a `BrokenPipeError`.
+    A stream that the shell has closed (`>&-`) becomes the null device. Where the reader of stdout has gone, a write
+    raises `BrokenPipeError`.
 
     Raises:
-        FileError: raised in the body by what writes to stdout.
+        FileError: in the body, from a write to stdout that fails otherwise.
     """
     _open_closed()
     stdout, stderr = sys.stdout, sys.stderr
@@ -36,14 +37,14 @@ def safe_streams() -> Iterator[None]:
 
 
 def write_for_programs(text: str, encoding: str) -> None:
-    """Write what a program reads to stdout, with no letter replaced: TOML in UTF-8, arguments as they came."""
+    """Write text to stdout for a program to read, with no letter replaced: TOML in UTF-8, arguments as they came."""
     stdout = cast(TextIOWrapper, sys.stdout)
     stdout.reconfigure(encoding=encoding)
     stdout.write(text)
 
 
 def _open_closed() -> None:
-    # Else the next file gets the number of one of them, and what a library says on stderr is written into it.
+    # Else the next file that is opened gets the descriptor of a closed stream, and a library's messages go into it.
     while (number := os.open(os.devnull, os.O_RDWR)) <= _LAST_STANDARD:
         os.set_inheritable(number, True)
     os.close(number)
@@ -59,11 +60,11 @@ def _refuse(error: OSError) -> None:
 
 
 def _leave_what_is_stuck(stream: TextIO) -> None:
-    """Let what a stream cannot write go nowhere, else the interpreter fails for it at its end."""
+    """Send what a stream cannot write to the null device; else the interpreter fails over it when it exits."""
     try:
         stream.flush()
     except OSError:
-        with suppress(OSError):  # what stands for a stream has no number
+        with suppress(OSError):  # a stand-in for the stream has no descriptor
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
@@ -77,18 +78,18 @@ def _expressible(text: str, stream: TextIO) -> str:
 
 
 class _Guarded:
-    """A stream that has another say what follows from an error of it; in all else it is the stream.
+    """A stream whose errors go to a function instead; in all else it behaves as the stream.
 
     Args:
         stream: the stream.
-        see: is given the error.
+        see: called with the error of a write or flush.
     """
 
     def __init__(self, stream: TextIO, see: Callable[[OSError], None]) -> None:
         self._stream, self._see = stream, see
 
     def write(self, text: str) -> int:
-        """As the stream's; a letter that its encoding has not becomes what Python writes for it."""
+        """As the stream's; a letter that its encoding lacks is written as a backslash escape."""
         with self._guarding():
             self._stream.write(_expressible(text, self._stream))
         return len(text)

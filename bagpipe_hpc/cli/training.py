@@ -1,4 +1,4 @@
-"""`bagpipe train`, and what programs in Python start in its place."""
+"""`bagpipe train`, and the function that Python programs call in its place."""
 
 import socket
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from bagpipe_hpc.step.slice_step import Loop
 
 COLD_START_S = 120.0
-"""Beyond the limit of other waits until a rank starts MPI: interpreters come from a cold file system."""
+"""Added to `train.timeout_s` where ranks wait for MPI to start: a cold file system is slow to load interpreters."""
 GO_ON = ": complete checkpoints are kept; the same command with train.resume=auto goes on from the newest"
 """What to do after Ctrl-C."""
 
@@ -32,7 +32,7 @@ def train_from_file(
     """Train as a configuration says. Collective over: all ranks that the launcher started.
 
     Args:
-        path: TOML file.
+        path: the configuration, a TOML file.
         overrides: `section.field=value`.
         loop: as for `launch.train`.
         quiet: only warnings go to stderr.
@@ -47,7 +47,7 @@ def train_from_file(
         if not config.data.path:
             raise ConfigError(f"{path}: data.path = '': name the folder that `bagpipe prepare` wrote")
     except ConfigError as error:
-        # Every rank reads the same file and finds the same mistake, but for a module that other hosts have not. Later
+        # Every rank reads the same file and finds the same mistake, except where only some hosts lack a module. Later
         # errors are each rank's own.
         if is_first_rank():
             print_error(error)

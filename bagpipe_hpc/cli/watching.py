@@ -11,7 +11,7 @@ from bagpipe_hpc.cli.outcome import EXIT_DIFFERENT, EXIT_OK
 from bagpipe_hpc.terminal import printable
 
 _CLEAR = "\x1b[H\x1b[J"
-"""To the first place of the terminal, and everything from there on empty."""
+"""Terminal codes: move the cursor to the top left corner, and clear from there on."""
 
 
 def add_top(parser: CommandParser) -> None:
@@ -19,7 +19,7 @@ def add_top(parser: CommandParser) -> None:
     parser.add_argument("output", type=named_path, metavar="OUTPUT", help="folder of the run")
     parser.add_argument("--every", type=seconds, default=2.0, metavar="S", help="seconds between updates (default: 2)")
     shown = parser.add_mutually_exclusive_group()
-    shown.add_argument("--once", action="store_true", help="show once; exits with 1 if a rank is stale")
+    shown.add_argument("--once", action="store_true", help="look once; exits with 1 where a rank no longer reports")
     shown.add_argument(
         "--serve", type=positive, metavar="PORT", help="answer a Prometheus of this host at 127.0.0.1:PORT/metrics"
     )
@@ -29,10 +29,10 @@ def top(arguments: Namespace) -> int:
     """Show the ranks again and again until Ctrl-C; once where stdout is no terminal.
 
     Returns:
-        The exit code: whether a rank is stale, where it looks once.
+        The exit code; where it looks once, `EXIT_DIFFERENT` if a rank is stale.
 
     Raises:
-        FileError: no rank tells anything there, or the port is taken.
+        FileError: no rank reports there, or the port is taken.
     """
     from bagpipe_hpc.tools.top import view
 
