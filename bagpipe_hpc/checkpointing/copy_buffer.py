@@ -12,12 +12,12 @@ _NUMBER = np.dtype(np.float32)
 class CopyBuffer:
     """One array of float32 numbers at a time, mapped apart from the heap.
 
-    The heap keeps what is freed in it (`cluster/allocator.py`): a copy that was freed there would count as used when
-    the next one looks for room. This one is kept until a larger one is wanted, and then its pages go back to the system
-    first.
+    The heap keeps memory that is freed in it (`cluster/allocator.py`): an old copy there would still count as used when
+    the next copy looks for room. This buffer is kept until a larger one is wanted; then its pages go back to the system
+    before the new one is mapped.
 
     Args:
-        room: bytes that a new copy may take.
+        room: returns the bytes that a new copy may take.
     """
 
     def __init__(self, room: Callable[[], int]) -> None:
@@ -25,10 +25,10 @@ class CopyBuffer:
         self._mapped: mmap.mmap | None = None
 
     def take(self, rows: int, columns: int) -> NDArray[np.float32] | None:
-        """An array `[rows, columns]` of any contents; those taken before must no longer be in use.
+        """Give out an array of undefined contents; arrays taken before must no longer be in use.
 
         Returns:
-            None where the buffer is too small and there is no room for another.
+            float32 `[rows, columns]`; None where the buffer is too small and there is no room for a larger one.
         """
         size = rows * columns * _NUMBER.itemsize
         if self._mapped is None or size > len(self._mapped):
@@ -37,6 +37,6 @@ class CopyBuffer:
                 return None
             try:
                 self._mapped = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-            except OSError:  # the system promises no more memory than it has, or somebody else was faster
+            except OSError:  # the system does not overcommit memory, or another process took it first
                 return None
         return np.frombuffer(self._mapped, _NUMBER, rows * columns).reshape(rows, columns)

@@ -39,8 +39,8 @@ class SavingSettings:
     Attributes:
         output: the run's output folder.
         copies_rows: whether servers copy rows where memory is free for it, so that training goes on while they write.
-        full_every: every so many checkpoints one holds all rows.
-        kept: complete checkpoints that are kept, with those that they need; 0 keeps all.
+        full_every: one in this many checkpoints holds all rows.
+        kept: how many complete checkpoints are kept, besides those that they build on; 0 keeps all.
         timeout_s: longest wait for the other ranks, and for files to be written.
     """
 
@@ -52,7 +52,7 @@ class SavingSettings:
 
     @classmethod
     def of(cls, config: Config, timeout_s: float) -> "SavingSettings":
-        """Those of a configuration; the larger the tables, the longer is `timeout_s`."""
+        """Take them from a configuration; the larger the tables, the longer `timeout_s` should be."""
         train = config.train
         full_every, kept = train.full_checkpoint_every, train.keep_checkpoints
         return cls(Path(train.output), train.checkpoint_copy, full_every, kept, timeout_s)
@@ -64,7 +64,7 @@ class Due:
 
     Attributes:
         step: steps done.
-        holds_all: whether it holds all rows; else those that were updated since the one before.
+        holds_all: whether it holds all rows; else only those that were updated since the checkpoint before.
     """
 
     step: int
@@ -72,7 +72,7 @@ class Due:
 
 
 def announce(comms: Communicators, due: Due | None, timeout_s: float) -> None:
-    """On every trainer: tell the servers of a checkpoint, or that no other comes. Collective over: `comms.store`."""
+    """On every trainer: tell the servers of a checkpoint; None: no other comes. Collective over: `comms.store`."""
     wait_for_barrier(comms.store, "every rank to reach the checkpoint", timeout_s)
     _share(comms, due if comms.role_rank == 0 else None, timeout_s)
 
@@ -85,22 +85,22 @@ def next_checkpoint(
 ) -> Due | None:
     """On a server: serve until the trainers announce a checkpoint; None if no other comes.
 
-    Every write-back is in then. Arguments as for `serve_until_barrier`; once all have come, what they announce must
-    follow within `timeout_s`. Collective over: `comms.store`.
+    Every write-back has arrived by then. Arguments as for `serve_until_barrier`; once all trainers have reached the
+    barrier, their announcement must follow within `timeout_s`. Collective over: `comms.store`.
     """
     serve_until_barrier(comms.store, answer, polls)
     return _share(comms, None, timeout_s)
 
 
 def _share(comms: Communicators, due: Due | None, timeout_s: float) -> Due | None:
-    """What the first trainer announces, on every rank. Collective over: `comms.store`; a barrier must come before."""
+    """Give every rank what the first trainer announces. Collective over: `comms.store`; a barrier must come before."""
     with TimeLimit("trainer 0 to announce a checkpoint", timeout_s):
         shared: Due | None = comms.store.bcast(due, root=comms.layout.servers)
     return shared
 
 
 def wait_for_copies(comms: Communicators, timeout_s: float) -> None:
-    """The moment from which rows may change again. Collective over: `comms.store`."""
+    """Wait until all servers have their copies: then rows may change again. Collective over: `comms.store`."""
     wait_for_barrier(comms.store, "the servers to copy the rows of the checkpoint", timeout_s)
 
 
@@ -114,7 +114,7 @@ def checkpoint_manifest(
     base: Base | None = None,
     standing: Standing | None = None,
 ) -> CheckpointManifest:
-    """What the checkpoint of a step says of itself.
+    """The manifest of the checkpoint of a step.
 
     Args:
         run: the run that it belongs to.
@@ -124,7 +124,7 @@ def checkpoint_manifest(
         segment: the segment that has ended, perhaps early, with what was heard before it.
         files: its own files.
         base: the checkpoint that it builds on; None where it holds all rows.
-        standing: by the evaluations before that step.
+        standing: the standing after the evaluations before that step.
     """
     train_samples, record = run.manifest.rows("train"), RowRecord.of(run.config)
     batches, of_these_rows = -(-train_samples // segment.batch_size), step - run.data_step

@@ -30,7 +30,7 @@ from bagpipe_hpc.telemetry.trace import Trace
 log = logging.getLogger(__name__)
 
 _SHARE_OF_MEMORY = 0.8
-"""Of the memory that is free: so much may copies take; other programs want some."""
+"""Part of the free memory that copies may take; the rest is for other programs."""
 
 
 class SavedGroup(NamedTuple):
@@ -38,9 +38,9 @@ class SavedGroup(NamedTuple):
 
     Attributes:
         record: what is stored for a row.
-        window: the rows.
+        window: the MPI window that holds its rows here.
         partition: where each row lies.
-        store: the rows, where they lie on disk.
+        store: its rows on disk; None where they are in memory.
     """
 
     record: RowRecord
@@ -53,7 +53,7 @@ class _Kept(NamedTuple):
     """Rows of a group that a checkpoint holds.
 
     Attributes:
-        group: of tables.
+        group: the group of tables.
         records: float32 `[rows, saved columns]`.
         positions: where in the server's window they lie, int64 `[rows]`; None where these are all its rows.
     """
@@ -68,9 +68,9 @@ class ServerCheckpoints:
 
     Args:
         settings: how the run saves itself.
-        groups: the tables, by the widths of their rows.
+        groups: the groups of tables.
         comms: this rank's communicators.
-        copies: how updated rows are gathered.
+        copies: gathers updated rows.
         trace: this rank's timeline.
     """
 
@@ -96,7 +96,7 @@ class ServerCheckpoints:
         """Answer trainers and save rows until no other checkpoint comes. Collective over: `comms.store`.
 
         Args:
-            polls: how often to look whether somebody asks.
+            polls: how often to look for requests.
 
         Raises:
             CheckpointError: a file cannot be written.
@@ -113,7 +113,7 @@ class ServerCheckpoints:
 
     def _answer(self) -> Answered:
         """Answer trainers, without waiting, and report files that have been written."""
-        answered = max(group.window.answer() for group in self._groups)  # every one is asked
+        answered = max(group.window.answer() for group in self._groups)  # max, unlike any, calls every one
         if self._writing and self._writing.done():
             report_written(self._comms.saving, self._comms.layout.servers, self._writing.result(), self._timeout_s)
             self._writing = None
@@ -135,7 +135,7 @@ class ServerCheckpoints:
     def _records(
         self, step: int, group: SavedGroup, buffer: CopyBuffer, positions: NDArray[np.int64] | None
     ) -> NDArray[np.float32] | SnapshotRows | None:
-        """The rows as they are now, whatever becomes of them; None where they must not change while they are read."""
+        """The rows as they are now, even if they change later; None where training must wait until they are written."""
         if group.store is not None:
             group.store.start_snapshot(positions)
             return SnapshotRows(group.store, group.record.saved_width, positions)
@@ -154,7 +154,7 @@ class ServerCheckpoints:
     def _copy(
         self, step: int, group: SavedGroup, buffer: CopyBuffer, positions: NDArray[np.int64] | None
     ) -> NDArray[np.float32] | None:
-        """The rows as they are now, float32 `[rows, saved columns]`; None where memory does not hold them."""
+        """A copy of the rows, float32 `[rows, saved columns]`; None where memory has no room for it."""
         records, saved = group.window.local, group.record.saved_width
         rows, columns = (len(records), saved) if positions is None else (len(positions), records.shape[1])
         copy = buffer.take(rows, columns)
@@ -196,6 +196,6 @@ class ServerCheckpoints:
 
 
 def in_place(group: SavedGroup, positions: NDArray[np.int64] | None) -> NDArray[np.float32] | SelectedRows:
-    """The rows where they are, float32 `[rows, saved columns]`: nobody may change them meanwhile."""
+    """The rows themselves, not a copy, float32 `[rows, saved columns]`: they must not change while they are read."""
     saved = group.window.local[:, : group.record.saved_width]
     return saved if positions is None else SelectedRows(saved, positions)

@@ -58,8 +58,8 @@ class TrainerCheckpoints:
         comms: this rank's communicators.
         updated: where the mover notes the rows of each group of tables that it has written back; empty where every
             checkpoint holds all rows.
-        record: of the run, on the first trainer, which writes the dense half and commits.
-        watch: raises what ended another thread of this rank.
+        record: the run's record on the first trainer, which writes the dense half and commits; None on the others.
+        watch: raises the error that ended another thread of this rank, if one did.
     """
 
     def __init__(
@@ -91,8 +91,8 @@ class TrainerCheckpoints:
         Args:
             step: steps done.
             segment: the segment that has ended, perhaps early.
-            dense: of this trainer; the first one's is saved.
-            standing: by the evaluations before that step.
+            dense: this trainer's dense state; the first trainer's is saved.
+            standing: the standing after the evaluations before that step.
 
         Collective over: `comms.store`.
 
@@ -120,7 +120,7 @@ class TrainerCheckpoints:
                 self._record.saving(step)
 
     def mark_best(self, best: Best) -> None:
-        """Name a checkpoint as the best, once it is complete; it is the one that is being written, or an earlier one.
+        """Name a checkpoint as the best, once it is complete: the one that is being written, or an earlier one.
 
         Raises:
             CheckpointError: the file that names it cannot be written.
@@ -130,16 +130,16 @@ class TrainerCheckpoints:
             self._name_best()
 
     def outdo_best(self, best: Best, *, is_saved: bool) -> None:
-        """See that no earlier checkpoint is named the best any more; arguments and errors as for `best.outdo_best`."""
+        """Name no checkpoint as the best that has been outdone; arguments and errors as for `best.outdo_best`."""
         if not self._record:
             return
         if outdo_best(self._settings.output / CHECKPOINTS_FOLDER, best, is_saved=is_saved):
             self.mark_best(best)
         else:
-            self._best = None  # nor is one that is still being written
+            self._best = None  # a checkpoint that is still being written is not the best either
 
     def _name_best(self) -> None:
-        """Name the best checkpoint, if it is not named yet, and complete."""
+        """Name the best checkpoint, if it is complete and not named yet."""
         if self._best and not self._writing:
             write_best(self._settings.output / CHECKPOINTS_FOLDER, self._best)
             self._best = None
@@ -199,7 +199,7 @@ class TrainerCheckpoints:
 
 
 def _copy_to_host(value: Any) -> Any:
-    """A copy of nested dicts, lists and tuples whose tensors are in main memory."""
+    """A copy of nested dicts, lists and tuples, with its tensors in main memory."""
     if isinstance(value, torch.Tensor):
         return value.detach().to("cpu", copy=True)
     if isinstance(value, dict):

@@ -1,1 +1,1 @@
-"""Predicts a run without running it: real plans, with a model of compute and of links (docs/simulate.md)."""
+"""Predicts a run without running it, from real plans and a model of compute and of links (docs/simulate.md)."""

@@ -1,4 +1,4 @@
-"""What a plan asks of trainers, servers and links, in numbers: all that a prediction needs of it."""
+"""How much work a plan gives trainers, servers and links: all that a prediction needs to know of a plan."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,8 +18,8 @@ class Hop(NamedTuple):
     """What the busiest trainer sends or takes in at once, of rows of one kind.
 
     Attributes:
-        rows: how many, as wide as those of float32 numbers.
-        messages: in so many at most, each way.
+        rows: how many, counted as rows of float32 numbers.
+        messages: most messages that they take, each way.
     """
 
     rows: float
@@ -28,35 +28,36 @@ class Hop(NamedTuple):
 
 _WEIGHT_BYTES = 4
 _OF_TWO_HOSTS = 2
-"""Hops of a sum there and back."""
+"""Hops of a sum over two hosts: there and back."""
 
 Hops = tuple[Hop, ...]
-"""One after the other: a single one where rows travel directly, two over a grid of trainers."""
+"""Hops, one after the other: a single one where rows travel directly, two over a grid of trainers."""
 
 
 @dataclass(frozen=True)
 class BatchLoad:
-    """One plan's work. Trainers are alike, so what one of them does is that of the one with the most.
+    """One plan's work. A prediction takes all trainers to be alike: each does as much as the one with the most.
 
     Attributes:
-        samples: of the global batch; 0 for the closing plan.
-        slice_samples: of the trainer with the most.
+        samples: samples of the global batch; 0 for the closing plan.
+        slice_samples: samples of the largest slice.
         prefetch_after: group that must be retired before the batch is fetched.
         retire_group: group whose write-backs start after the batch; 0 for none.
-        unique_rows: of the global batch.
+        unique_rows: unique rows of the global batch.
         absent_rows: unique rows that were in no cache.
         fetched: rows that a trainer gets.
-        fetched_by_all: rows that all trainers get, each counted.
+        fetched_by_all: rows that all trainers get together; one that several get counts for each.
         written: rows that a trainer puts or adds.
-        written_by_all: rows that all trainers put or add.
+        written_by_all: rows that all trainers put or add together.
         reduced_now: rows whose gradients are summed before the next batch starts.
         reduced_later: rows whose gradients are summed behind the next batch.
-        plan_bytes: what the oracle sends.
-        plan_bytes_in: most of it that one trainer takes in.
-        now_home: gradients that go home before the next batch starts; of replicated rows none, as the next three.
-        next_copies: copies that are sent then.
+        plan_bytes: bytes that the oracle sends.
+        plan_bytes_in: bytes that a trainer receives; the most of any trainer.
+        now_home: gradients that go home before the next batch starts. This and the next three are empty where rows are
+            replicated.
+        next_copies: copies that are sent before the next batch starts.
         later_home: gradients that go home behind the next batch.
-        rest_copies: copies that come for this batch behind the one before.
+        rest_copies: copies for this batch that come behind the batch before.
         now_over_hosts: sums of rows that are held once a host, on their way over the hosts and back, before the next
             batch starts.
         later_over_hosts: the same behind the next batch.
@@ -85,18 +86,18 @@ class BatchLoad:
 
     @property
     def rows_exchanged(self) -> float:
-        """Rows that a trainer sends to others, passed on ones among them."""
+        """Rows that a trainer sends to others, including those that it passes on."""
         of_homes = (self.now_home, self.next_copies, self.later_home, self.rest_copies)
-        over_hosts = (self.now_over_hosts, self.later_over_hosts)  # each host but the ends sends there and back
+        over_hosts = (self.now_over_hosts, self.later_over_hosts)  # a host sends both ways; the first and last, one way
         return sum(hop.rows for hops in of_homes for hop in hops) + sum(
             hop.rows for hops in over_hosts for hop in hops[: 1 if len(hops) == _OF_TWO_HOSTS else 2]
         )
 
     def with_gradients_of(self, number_bytes: int) -> "BatchLoad":
-        """The same, gradients of rows counted as float32 rows of as many bytes.
+        """The same load, with gradients of rows counted as float32 rows of as many bytes.
 
         Args:
-            number_bytes: of a number of a gradient that travels between trainers.
+            number_bytes: bytes of a number of a gradient that travels between trainers.
         """
         share = number_bytes / _WEIGHT_BYTES
         home = (self.now_home, self.later_home)
@@ -111,7 +112,7 @@ class BatchLoad:
 
     @classmethod
     def of_plan(cls, plan: BatchPlan) -> "BatchLoad":
-        """Count a plan."""
+        """Count the work of a plan."""
         shared, trainers = plan.shared, plan.trainers
         parts = [_bytes(part) for part in trainers]
         fetched = [shared.fetch_rows.size + part.fetch_rows.size for part in trainers]
@@ -142,7 +143,7 @@ def loads_of(plans: Iterable[BatchPlan]) -> Iterator[BatchLoad]:
 
 
 def broadcast_copies(receivers: int) -> int:
-    """Copies that the root of a broadcast sends itself, along a binomial tree."""
+    """Copies that the root of a broadcast over a binomial tree sends by itself."""
     return ceil(log2(receivers + 1))
 
 
@@ -155,7 +156,7 @@ def _slice_samples(plan: BatchPlan) -> list[int]:
 
 
 def _exchanged(plan: BatchPlan) -> dict[str, Hops]:
-    """Rows of each kind between trainers; none where rows are replicated."""
+    """The hops of each kind of rows between trainers; empty where rows are replicated."""
     parts = [own.counts for part in plan.trainers if (own := part.exchanged)]
     kinds = {
         "now_home": Kind.NOW_GRADIENTS,
@@ -167,7 +168,7 @@ def _exchanged(plan: BatchPlan) -> dict[str, Hops]:
 
 
 def _over_hosts(plan: BatchPlan) -> dict[str, Hops]:
-    """Sums of rows that are held once a host: a message from each host to the next one, and as many back."""
+    """The hops of sums of rows that are held once a host: a message from each host to the next, and as many back."""
     hosted = [own.hosted for part in plan.trainers if (own := part.exchanged)]
     if not hosted or not hosted[0].of_host:
         return {}
@@ -177,20 +178,20 @@ def _over_hosts(plan: BatchPlan) -> dict[str, Hops]:
 
 
 def _hops(flows: Sequence[Flow]) -> Hops:
-    """Within rows of the grid, then within its columns; rows that stay where they are do not count."""
+    """The hops within rows of the grid, then within its columns; embedding rows that stay in place do not count."""
     grid = flows[0].grid
     rows, columns = np.arange(grid.rows), np.arange(grid.columns)
     sent = np.stack([flow.to for flow in flows]).reshape(*grid, *grid)  # by row and column of both ends
     across, down = sent.copy(), sent.copy()
     across[:, columns, :, columns] = 0
     down[rows, :, rows, :] = 0
-    first = max(across.sum((2, 3)).max(), across.sum((1, 2)).max())  # of senders, and of those who pass on
-    second = max(down.sum((1, 2)).max(), down.sum((0, 1)).max())  # of those who pass on, and of receivers
+    first = max(across.sum((2, 3)).max(), across.sum((1, 2)).max())  # by sender, and by trainer that passes on
+    second = max(down.sum((1, 2)).max(), down.sum((0, 1)).max())  # by trainer that passes on, and by receiver
     found = ((int(first), grid.columns - 1), (int(second), grid.rows - 1))
     return tuple(Hop(count, min(count, others)) for count, others in found if others)
 
 
 def _bytes(part: PlanRecord) -> int:
-    """About the size of the encoded part: without its header of a few numbers."""
+    """The size of the encoded part, without its header of a few numbers."""
     arrays = (getattr(part, name) for name in (*part.ARRAYS, *part.OPTIONAL))
     return sum(int(array.nbytes) for array in arrays if array is not None)

@@ -1,4 +1,4 @@
-"""What a prediction takes from the settings and from the records of a measured run."""
+"""A trainer's pace, from the records of a measured run."""
 
 import math
 import statistics
@@ -9,15 +9,18 @@ from typing import Any
 def compute_s_per_sample(events: Iterable[dict[str, Any]], batch_size: int, per_step_s: float = 0.0) -> float:
     """A trainer's time for a sample of its slice, from the lines of a run's `metrics.jsonl`.
 
-    All that is not waiting for rows counts: of the time in sums, most is waiting for a trainer that had more to do or
-    less of its core, which a prediction does not know otherwise. The run should be one in which sums themselves are
-    cheap: of one trainer, or of trainers on one host. The first record is left out where there are others, since its
-    steps warm up; the median over the records keeps a moment of other load out.
+    All time counts except the wait for rows. Most of the time in sums is spent waiting for a trainer that had more to
+    do or a busier core, and a prediction has no other source for that. So the run should be one in which sums
+    themselves are cheap: with one trainer, or with all trainers on one host. The first record is left out where there
+    are others, since its steps warm up; the median over the records keeps out a moment of other load.
 
     Args:
-        events: of the run.
-        batch_size: of its global batch.
-        per_step_s: of a step, what no sample takes.
+        events: the run's events.
+        batch_size: samples of its global batch.
+        per_step_s: part of a step's time that does not depend on its samples.
+
+    Returns:
+        Seconds for a sample.
 
     Raises:
         ValueError: the run has recorded no step, what it recorded is damaged, or its steps took less than `per_step_s`.

@@ -11,16 +11,16 @@ from bagpipe_hpc.simulation.hop_messages import HopMessages
 from bagpipe_hpc.simulation.step_order import DenseSum
 
 _BYTES = 4
-"""Of a number."""
+"""Bytes of a number, float32."""
 
 
 class _Hop(NamedTuple):
-    """What a trainer sends and takes in at once, and adds up when it has come.
+    """What a trainer sends and receives at once, and adds up once it has arrived.
 
     Attributes:
-        messages: each way.
-        sent: share of the gradients' bytes, each way.
-        added: share of them that it adds up.
+        messages: how many, each way.
+        sent: share of the gradients' bytes that is sent, each way.
+        added: share of these bytes that the trainer then adds up.
     """
 
     messages: int
@@ -29,10 +29,11 @@ class _Hop(NamedTuple):
 
 
 def hops_on(levels: Levels) -> tuple[_Hop, ...]:
-    """Those of one sum with messages (`mpi/reduction.py`).
+    """The hops of one sum by messages (`mpi/reduction.py`).
 
     Args:
-        levels: of two trainers at least, who send each other all that they have; more send shares, there and back.
+        levels: the levels of the sum, over at least two trainers. Two send each other all that they have; more send
+            shares, there and back.
     """
     if levels == (2,):
         return (_Hop(1, 1.0, 1.0),)
@@ -47,12 +48,12 @@ class DenseSumming:
     """The sums of one step.
 
     Args:
-        simulation: whose time passes.
+        simulation: the simulation in which they pass.
         cluster: who sums, and how.
-        sums: in their order.
+        sums: the sums in their order.
 
     Attributes:
-        begins_s: how long it has kept the compute thread to begin them.
+        begins_s: the compute thread's time so far to begin them.
     """
 
     def __init__(self, simulation: Simulation, cluster: Cluster, sums: Sequence[DenseSum]) -> None:
@@ -79,13 +80,13 @@ class DenseSumming:
         self._simulation.happen(self._complete[number])
 
     def wait(self, number: int) -> Process:
-        """Let the compute thread wait for the end of a sum: it sees at once what has come."""
+        """Let the compute thread wait for the end of a sum; while it waits, it notices at once what has come."""
         self._awaited = number
         yield self._done[number]
         self._awaited = None
 
     def _horovod(self) -> Process:
-        """One after the other; its thread notices at once what waits when it has made one."""
+        """Sum one after the other; after each sum, Horovod's thread sees at once whether the next one is waiting."""
         for dense, complete, done in zip(self._sums, self._complete, self._done, strict=True):
             call_s = 0.0 if complete.has_happened else self._cluster.call_s
             yield complete
@@ -96,7 +97,7 @@ class DenseSumming:
             self._simulation.happen(done)
 
     def _messages(self, number: int) -> Process:
-        """Hop by hop; each begins when somebody has noticed what came. Other sums pass beside this one."""
+        """Sum hop by hop; each hop begins when a thread has noticed what came. Other sums pass beside this one."""
         dense = self._sums[number]
         yield self._complete[number]
         for place, hop in enumerate(self._hops):
@@ -120,7 +121,7 @@ class DenseSumming:
         self._simulation.happen(is_added)
 
     def _pieces(self, dense: DenseSum, place: int) -> int:
-        """In how many each other trainer's share travels: within a host in one."""
+        """How many pieces each other trainer's share travels in: one within a host."""
         levels = self._cluster.dense_levels
         is_back = place >= len(levels)
         is_within_host = self._cluster.trainers_per_host % prod(levels[: place + 1]) == 0  # each group of this level

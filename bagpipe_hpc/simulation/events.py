@@ -20,7 +20,7 @@ class Sleep:
 
 @dataclass(frozen=True)
 class Transfer:
-    """Send bytes over all of these links at once."""
+    """Send bytes along a path of links, all of which they occupy at the same time."""
 
     bytes: float
     links: tuple[str, ...]
@@ -137,7 +137,7 @@ def fair_rates(flows: Sequence[tuple[str, ...]], capacities: Mapping[str, float]
     open_flows = set(range(len(flows)))
     while open_flows:
         crossing = {link: [flow for flow in open_flows if link in flows[flow]] for link in left}
-        # The link that has least for each of its flows limits them; what they leave elsewhere is for the others.
+        # The link with the least capacity for each of its flows limits them; what they leave elsewhere goes to others.
         share, limiting = min((left[link] / len(users), link) for link, users in crossing.items() if users)
         for flow in crossing[limiting]:
             rates[flow] = share

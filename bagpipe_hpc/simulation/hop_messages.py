@@ -1,7 +1,7 @@
 """The messages of one hop in simulated time: those that have left travel while the next ones begin.
 
 Measured between emulated hosts, a hop takes about as long as its messages or its bytes do, whichever is longer
-(benchmarks/notes/2026-11-26-messages-of-a-hop.md). Within a host one core begins messages and copies them.
+(benchmarks/notes/2026-11-26-messages-of-a-hop.md). Within a host one core both begins and copies the messages.
 """
 
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from bagpipe_hpc.simulation.events import Event, Process, Simulation, Sleep, Tra
 
 @dataclass(frozen=True)
 class HopMessages:
-    """What a trainer sends to others, and takes in from as many.
+    """The messages that a trainer sends to others; as many come in.
 
     Attributes:
         count: messages each way, one at least.
-        sent_bytes: of all of them, each way.
-        taken_s: time of the core that sends them.
-        begun_s: how much of that has passed before.
-        core: that core's link.
+        sent_bytes: bytes of all of them, each way.
+        taken_s: time that sending them takes its core.
+        core: the link that stands for this core.
+        begun_s: part of `taken_s` that has passed already.
     """
 
     count: int
@@ -32,9 +32,9 @@ class HopMessages:
         """Send all of them; ends when as many have come.
 
         Args:
-            simulation: whose time passes.
-            cluster: between whose hosts they travel.
-            half: happens when half of several have come.
+            simulation: the simulation in which they travel.
+            cluster: the hosts between which they travel.
+            half: happens when half of the bytes have come.
         """
         if not cluster.reduces_over_links:
             yield Transfer(self.taken_s - self.begun_s, (self.core,))

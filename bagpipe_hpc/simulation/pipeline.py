@@ -1,7 +1,7 @@
 """One trainer's compute thread and mover, the oracle, and the links between them, carrying out plans in simulated time.
 
 The rules are those of `roles/trainer.py`, `step/train_step.py`, `roles/mover.py` and `mpi/plan_channel.py`. All
-trainers do the same at the same time, so one stands for all; what they do together ends when this one's share does.
+trainers do the same at the same time, so one stands for all; a collective operation ends when this one's share does.
 """
 
 from collections import deque
@@ -32,10 +32,10 @@ class StepTimes:
     """Times of a step, in seconds.
 
     Attributes:
-        start_s: when the last step ended.
-        end_s: when this one did.
-        wait_rows_s: until the rows of the batch were there.
-        wait_reductions_s: for sums of gradients.
+        start_s: when the step before ended.
+        end_s: when this step ended.
+        wait_rows_s: wait for the rows of the batch.
+        wait_reductions_s: wait for sums of gradients.
     """
 
     start_s: float = 0.0
@@ -46,7 +46,7 @@ class StepTimes:
 
 @dataclass
 class _WriteBack:
-    """How far a group's rows have come."""
+    """How far the write-back of a group's rows has come."""
 
     is_put: Event = field(default_factory=Event)
     is_at_barrier: Event = field(default_factory=Event)
@@ -54,7 +54,7 @@ class _WriteBack:
 
     @classmethod
     def over(cls) -> "_WriteBack":
-        """One that nobody waits for."""
+        """One that is complete, so that nobody waits for it."""
         return cls(_happened(), _happened(), _happened())
 
 
@@ -62,11 +62,11 @@ class Pipeline:
     """A segment's plans on a cluster.
 
     Args:
-        loads: of each plan, the closing one last.
-        window: look-ahead and group that they were planned with.
+        loads: the loads of the plans, that of the closing plan last.
+        window: the window that they were planned with.
         cluster: who computes and sends how fast.
         record: what travels with a row.
-        order: when in a step's compute gradients leave.
+        order: when gradients leave within a step's compute.
     """
 
     def __init__(
@@ -89,11 +89,11 @@ class Pipeline:
         self._asked = 0
         self._fetched = 0
         self._is_waiting = False
-        self._news = Event()  # for the mover: something that it may have waited for has happened
+        self._news = Event()  # wakes the mover: something that it may be waiting for has happened
         self.steps = [StepTimes() for _ in range(self._batches)]
 
     def run(self) -> list[StepTimes]:
-        """The times of each training step."""
+        """Simulate the segment, and return the times of each training step."""
         for process in (self._oracle(), self._compute(), self._write_back(), self._fetch()):
             self._simulation.start(process)
         self._simulation.run()
@@ -168,13 +168,13 @@ class Pipeline:
             self._finish_step(number, load)
 
     def _pauses(self, number: int) -> list[tuple[float, int | None]]:
-        """Where a forward pass waits, as shares of compute: for copies (None), and for sums of the step before."""
+        """Where a forward pass waits: shares of compute, each with a sum of the step before, or None for copies."""
         waits = enumerate(self._order.waits) if number else ()
         found: list[tuple[float, int | None]] = [(self._order.before_rows, None), *((at, which) for which, at in waits)]
         return sorted(found, key=lambda pause: pause[0])
 
     def _awaited(self, event: Event) -> Process:
-        """Wait for other trainers: the compute thread sees at once what has come, and passes it on."""
+        """Wait for other trainers; meanwhile the compute thread notices at once what has come, and passes it on."""
         self._is_waiting = True
         yield event
         self._is_waiting = False
@@ -203,13 +203,13 @@ class Pipeline:
         return Transfer(2 * (trainers - 1) / trainers * summed_bytes, self._cluster.between_trainers)
 
     def _begins_s(self, hops: Hops) -> float:
-        """How long it keeps a trainer to begin an exchange that others move on."""
+        """The compute thread's time to begin an exchange, which other threads then carry on."""
         if not hops or not hops[0].rows:
             return 0.0
         return self._cluster.begun_at_once * self._messages_s(hops[0]) + self._laid_out_s(hops)
 
     def _go_on(self, hops: Hops, over_hosts: Hops = ()) -> Event:
-        """Let an exchange that has been begun go on behind what the trainer does; the event is its end."""
+        """Carry on an exchange that has begun, behind the trainer's compute; the event is its end."""
         done = Event()
 
         def going_on() -> Process:
@@ -224,13 +224,13 @@ class Pipeline:
         return done
 
     def _exchange(self, hops: Hops, idle_s: float = 0.0, on_way_s: float = 0.0, first: int = 0) -> Process:
-        """Send rows to other trainers and wait for theirs, which are as many; pass rows on in between.
+        """Send rows to other trainers and wait for as many of theirs; pass rows on in between.
 
         Args:
-            hops: of the exchange.
-            idle_s: until its first hop is noticed.
-            on_way_s: until the next ones are.
-            first: hop to begin with.
+            hops: the hops of the exchange.
+            idle_s: time until its first hop is noticed.
+            on_way_s: time until each later hop is noticed.
+            first: number of the hop to begin with.
         """
         for number, hop in enumerate(hops[first:], first):
             if hop.rows:
@@ -239,12 +239,12 @@ class Pipeline:
                 yield from self._sent(hop, is_passed_on=number > 0)
 
     def _sent(self, hop: Hop, begun: float = 0.0, *, is_passed_on: bool = False) -> Process:
-        """The rows of a hop leave, receiver by receiver, as soon as those that are passed on are in order.
+        """Send the rows of a hop, receiver by receiver; rows that are passed on must be put in order first.
 
         Args:
-            hop: of an exchange.
-            begun: part of its messages' time that has passed.
-            is_passed_on: whether its rows are put in order before.
+            hop: a hop of an exchange.
+            begun: part of its messages' time that has passed already.
+            is_passed_on: whether its rows are passed on.
         """
         sent_bytes, messages_s = hop.rows * self._weight_bytes, self._messages_s(hop)
         taken_s = messages_s + (sent_bytes / self._cluster.ordered_bytes_per_s if is_passed_on else 0.0)
@@ -256,23 +256,23 @@ class Pipeline:
         return self._cluster.message_s * hop.messages
 
     def _laid_out_s(self, hops: Hops) -> float:
-        """A trainer's time for each of some hops beside its messages and bytes."""
+        """A trainer's time for each of these hops, beyond its messages and bytes."""
         return self._cluster.hop_s if len(hops) > 1 else 0.0
 
     def _exchange_behind(self, before: Event, gradients: Hops, copies: Hops) -> Event:
-        """Gradients go home and then copies back, behind the next batch; the event is their end.
+        """Send gradients home and then copies back, behind the next batch; the event is their end.
 
         Args:
-            before: the end of what goes first.
-            gradients: hops of the former.
-            copies: of the latter.
+            before: the end of the exchange before this one.
+            gradients: hops of the gradients.
+            copies: hops of the copies.
         """
         done = Event()
         self._simulation.start(self._exchanging(before, gradients, copies, done))
         return done
 
     def _exchanging(self, before: Event, gradients: Hops, copies: Hops, done: Event) -> Process:
-        """What an idle mover is given takes a call to be noticed; then it looks more often."""
+        """An idle mover notices its first hop after `call_s`; then it looks more often."""
         on_way_s = self._cluster.notice_s
         is_idle = before.has_happened
         yield before
@@ -281,7 +281,7 @@ class Pipeline:
         self._simulation.happen(done)
 
     def _write_back(self) -> Process:
-        """Two groups under way at most, besides one at whose barrier the trainer is."""
+        """Write groups back: at most two under way, besides one that has come to the movers' barrier."""
         first = second = _WriteBack.over()
         while True:
             if not self._to_retire or not first.is_at_barrier.has_happened:
@@ -291,7 +291,7 @@ class Pipeline:
             self._simulation.start(self._writing_back(self._to_retire.popleft(), before, second))
 
     def _writing_back(self, load: BatchLoad, before: _WriteBack, own: _WriteBack) -> Process:
-        """Put a group's rows, behind those of the one before, then come to the movers' barrier, behind that one's."""
+        """Put a group's rows after those of the group before, then come to the movers' barrier, again after it."""
         if load.written:
             yield Sleep(self._cluster.row_latency_s)
         yield before.is_put
@@ -305,7 +305,7 @@ class Pipeline:
         self._tell(own.is_retired)
 
     def _fetch(self) -> Process:
-        """Two fetches under way: the rows of the second come behind those of the first."""
+        """Fetch batches: at most two fetches under way; the rows of the second come after those of the first."""
         first = second = _happened()
         while True:
             chosen = self._admissible() if first.has_happened else []
@@ -332,7 +332,7 @@ class Pipeline:
         return Transfer(rows * self._record.bytes, (MEMORY,) if self._cluster.is_one_host else links)
 
     def _admissible(self) -> list[int]:
-        """Batches that are fetched in one call: as many as wait to be computed, one at least, C at most under way."""
+        """Batches to fetch by one call: as many as wait to be computed, at least one; at most C are under way."""
         most = min(max(1, self._fetched - self._taken), self._window.group - (self._asked - self._fetched))
         chosen: list[int] = []
         for number in range(self._asked, min(self._asked + most, self._batches)):

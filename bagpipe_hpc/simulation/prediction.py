@@ -1,4 +1,4 @@
-"""What a simulated segment amounts to: means over its steady state, and the bounds that links set."""
+"""The result of a simulated segment: means over its steady state, and the bounds that links set."""
 
 import statistics
 from collections.abc import Callable, Sequence
@@ -18,17 +18,17 @@ class Prediction:
     """Means over the steps that are a window away from the start and the end of the segment.
 
     Attributes:
-        samples_per_s: of the global batch.
-        step_s: from one step to the next.
-        compute_s: what is left of it without the two waits.
-        wait_rows_s: until the rows of a batch are there.
-        wait_reductions_s: for sums of gradients.
-        unique_rows: of a batch.
-        hit_rate: share of them that were resident.
-        rows_fetched: got from the servers, by all trainers.
-        rows_written_back: put to the servers, by all trainers.
-        rows_reduced: whose gradients are summed over the trainers.
-        plan_bytes: sent by the oracle.
+        samples_per_s: samples of all trainers together.
+        step_s: time from one step to the next.
+        compute_s: `step_s` without the two waits.
+        wait_rows_s: wait for the rows of a batch.
+        wait_reductions_s: wait for sums of gradients.
+        unique_rows: unique rows of a batch.
+        hit_rate: share of them that were in a cache.
+        rows_fetched: rows got from the servers, by all trainers.
+        rows_written_back: rows put to the servers, by all trainers.
+        rows_reduced: rows whose gradients are summed over the trainers.
+        plan_bytes: bytes sent by the oracle.
         busiest_link_s: time that a step's bytes need on the host link that has most to carry, in its busier direction.
     """
 
@@ -54,7 +54,11 @@ def steady(batches: int, lookahead: int) -> range:
 def predict(
     loads: Sequence[BatchLoad], window: Window, cluster: Cluster, record: RowRecord, order: StepOrder
 ) -> Prediction:
-    """Simulate a segment; arguments as for `Pipeline`, with more than twice as many batches as the window is long."""
+    """Simulate a segment; arguments as for `Pipeline`, with more batches than twice the window's length.
+
+    Raises:
+        ValueError: there are too few batches for a steady state.
+    """
     counted = steady(len(loads) - 1, window.lookahead)
     if not counted:
         raise ValueError(f"{len(loads) - 1} batches have no steady state with a window of {window.lookahead}")
@@ -101,9 +105,9 @@ def _busiest_link_s(
     """Time that a step's bytes need on the host link that has most to carry.
 
     Args:
-        cluster: whose links these are.
+        cluster: the cluster whose links these are.
         record: what travels with a row.
-        mean: of a count, over the batches as they are sent.
+        mean: gives the mean of a count over the batches, with gradients counted by the bytes that are sent.
         dense_weights: number of weights of the dense model.
     """
     if cluster.is_one_host:

@@ -1,4 +1,4 @@
-"""When in a trainer's compute what others wait for is complete, and leaves."""
+"""When gradients are complete within a trainer's compute, and leave for the other trainers."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from bagpipe_hpc.models.gradient_order import GradientOrder, gradient_order
 from bagpipe_hpc.simulation.cluster import Cluster
 
 _FORWARD, _BACKWARD = 1 / 3, 2 / 3
-"""Of the time that a weight takes in a step, its passes: one and two of three products (docs/simulate.md)."""
+"""Shares of the passes in the time that a weight takes in a step: one and two of three products (docs/simulate.md)."""
 
 
 class DenseSum(NamedTuple):
@@ -22,7 +22,7 @@ class DenseSum(NamedTuple):
 
     Attributes:
         weights: their number.
-        behind: share of compute that comes when they are complete.
+        behind: share of compute that is left when they are complete.
     """
 
     weights: int
@@ -31,15 +31,15 @@ class DenseSum(NamedTuple):
 
 @dataclass(frozen=True)
 class StepOrder:
-    """What leaves before compute ends.
+    """When gradients leave within a step's compute, and when the next step waits for their sums.
 
     Attributes:
-        behind_rows: share of compute that comes when the gradients of rows have left.
-        sums: of dense gradients, in their order.
-        before_rows: share of compute that comes before a row is read.
-        waits: for each sum the share of the next step's compute that comes before it is waited for; none where all are
-            waited for at the end of a step.
-        is_late: whether gradients of weights come behind those of rows, which may be updated between them.
+        behind_rows: share of compute that is left when the gradients of rows leave.
+        sums: the sums of dense gradients, in their order.
+        before_rows: share of compute before the first row is read.
+        waits: for each sum, the share of the next step's compute before the wait for it; empty where the step itself
+            waits for all of them at its end.
+        is_late: whether gradients of weights come after those of rows, which may be updated in between.
     """
 
     behind_rows: float = 0.0
@@ -50,27 +50,28 @@ class StepOrder:
 
     @classmethod
     def of(cls, order: GradientOrder) -> "StepOrder":
-        """Give each weight the same share of compute, of which its backward pass is the end."""
+        """Give each weight the same share of compute; its gradient is complete when its backward pass ends."""
         share = _BACKWARD / max(1, order.weights)
         sums = (DenseSum(size, share * behind) for size, behind in zip(order.groups, order.behind_groups, strict=True))
         before_rows = _FORWARD / max(1, order.weights) * order.before_rows
         return cls(share * order.behind_rows, tuple(sums), before_rows)
 
     def late(self, *, can_wait: bool, late_share: float = 1.0) -> "StepOrder":
-        """The same with gradients of weights last, first those of weights that the next step reads first.
+        """The same with gradients of weights last, starting with the weights that the next step reads first.
 
         Args:
             can_wait: whether the next step waits for each sum when it reads the weights.
-            late_share: of the weights, 0 for none; gradients of the others come as they did (`groups_at_once`).
+            late_share: share of the weights whose gradients come late, 0 for none; the others come as before
+                (`groups_at_once`).
         """
-        share = _FORWARD / max(1, self.dense_weights)  # of a weight, each of its three products
+        share = _FORWARD / max(1, self.dense_weights)  # of compute, for each of a weight's three products
         count = groups_at_once([dense.weights for dense in self.sums], late_share)
         late = self.sums[count:]
         left = share * sum(dense.weights for dense in late)
         read = list(accumulate((dense.weights for dense in reversed(self.sums)), initial=0))[-2::-1]
         waits = [share * before for before in (*read[:count], *reversed(read[count:]))]
         sums = list(self.sums[:count])
-        # Of layers below the rows all products come behind these, of late ones above them the last alone.
+        # After the gradients of rows come all products of layers below the rows, and the last one of late layers above.
         behind_rows = self.behind_rows / 2 + max(left, self.behind_rows / 2)
         for dense in reversed(late):
             left -= share * dense.weights
@@ -92,10 +93,10 @@ class StepOrder:
         """The same with measured moments.
 
         Args:
-            moments: shares of compute that come behind the gradients of rows, and behind each sum's.
+            moments: shares of compute that are left after the gradients of rows, and after those of each sum.
 
         Raises:
-            ConfigError: they are not as many as that, or no shares.
+            ConfigError: their number is wrong, or they are not shares.
         """
         if len(moments) != 1 + len(self.sums) or not all(0 <= moment < 1 for moment in moments):
             raise ConfigError(
@@ -106,10 +107,10 @@ class StepOrder:
         return replace(self, behind_rows=moments[0], sums=tuple(sums))
 
     def moments(self) -> Iterator[tuple[float, int | None]]:
-        """What leaves, as it comes: the share of compute behind it, and the number of the sum; None for rows.
+        """What leaves, in order: the share of compute that is left, and the number of the sum; None for rows.
 
-        Of what leaves at the same moment sums come first: gradients of layers above the embeddings are complete before
-        those of rows.
+        Where sums and rows leave at the same moment, sums come first: gradients of layers above the embeddings are
+        complete before those of rows.
         """
         found = [*((dense.behind, number) for number, dense in enumerate(self.sums)), (self.behind_rows, None)]
         yield from sorted(found, key=lambda moment: -moment[0])
@@ -117,11 +118,11 @@ class StepOrder:
 
 @dataclass(frozen=True)
 class StepOrders:
-    """Of one model, by what sums its dense gradients.
+    """The orders of one model, for each way to sum its dense gradients.
 
     Attributes:
-        by_horovod: where sums come one after the other.
-        by_messages: where they pass side by side.
+        by_horovod: for Horovod, whose sums come one after the other.
+        by_messages: for sums by messages, which pass side by side.
     """
 
     by_horovod: StepOrder
@@ -129,7 +130,7 @@ class StepOrders:
 
     @classmethod
     def of(cls, config: Config, facts: ModelFacts) -> "StepOrders":
-        """Find them for a run's model, as `gradient_order` does; errors as there."""
+        """Find them for a run's model; errors as for `gradient_order`."""
         return cls(*(cls._one(config, facts, side_by_side=way) for way in (False, True)))
 
     @staticmethod
@@ -142,5 +143,5 @@ class StepOrders:
         return order.late(can_wait=updates_by_layers(config), late_share=late_share)
 
     def on(self, cluster: Cluster) -> StepOrder:
-        """The one of a cluster."""
+        """The order that applies on a cluster."""
         return self.by_messages if cluster.dense_levels else self.by_horovod

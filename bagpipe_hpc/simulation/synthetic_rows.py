@@ -1,4 +1,4 @@
-"""Look-ups over tables of any size, by popularity: nothing of the tables is held in memory.
+"""Draws look-ups of tables of any size, by popularity, without holding anything of the tables in memory.
 
 Legend: `n` samples of a batch, `F` tables.
 """
@@ -12,11 +12,11 @@ from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.rows.partition import table_offsets
 
 MOST_ROWS = 1 << 53
-"""Rows are drawn as float64, which has every whole number up to here."""
+"""Rows are drawn as float64, which represents every whole number up to here."""
 _LARGEST_UNSCALED = 1000
-"""Rows of a small table at most."""
+"""Most rows of a table that keeps its size."""
 _NEARLY_ONE = 1e-9
-"""The general formula cancels where the exponent is as close to 1; the one for 1 is then exact to as many digits."""
+"""Within this distance of exponent 1 the general formula loses digits; the formula for 1 is then as exact."""
 
 
 def draw_batches(
