@@ -12,8 +12,9 @@ from bagpipe_hpc.rows.additions import turns_of
 def in_rank_order(plan: BatchPlan) -> BatchPlan:
     """The same plan, but trainers that add to one row do so one after the other, in rank order.
 
-    A trainer adds a row in the round whose number is that of the trainers before it that add to the row with this
-    group. So a round has each row once, whoever adds it, and there are as many rounds as a row has trainers at most.
+    A trainer adds to a row in round n, where n is the number of lower-ranked trainers that add to the row with this
+    group. So each row comes at most once in a round, and there are as many rounds as trainers that add to the row with
+    the most.
     """
     return replace(
         plan, trainers=_in_rounds(plan.trainers), others=tuple(in_rank_order(other) for other in plan.others)

@@ -1,4 +1,4 @@
-"""The rows of one batch, as planners see them, and what is decided on them.
+"""The rows of one batch, as planners see them, and what is decided about them.
 
 Legend: `V` look-ups of a batch, `U` unique rows of it.
 """
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SEVERAL = -1
-"""User of a row that more than one trainer uses."""
+"""Stands for the user of a row that more than one trainer uses."""
 
 Bools = NDArray[np.bool_]
 Int32s = NDArray[np.int32]
@@ -21,11 +21,11 @@ class LoadedBatch:
     """A batch in the window.
 
     Attributes:
-        rows: global rows of all look-ups, `[V]`: one trainer's slice after the other, in each sample after sample.
+        rows: global rows of all look-ups, `[V]`: slice after slice of the trainers, within a slice sample after sample.
         starts: first look-up of each trainer's slice and the end of the last, `[trainers + 1]`.
         samples: number of samples.
-        unique: each row once, `[U]`: one table after the other, in each in the order of their first look-up, one
-            feature after the other.
+        unique: each row once, `[U]`: table after table, within a table feature after feature, in the order of first
+            look-up.
         user: the only trainer that uses the row, or `SEVERAL`, `[U]`.
     """
 
@@ -37,7 +37,7 @@ class LoadedBatch:
 
     @property
     def nbytes(self) -> int:
-        """Memory that it takes."""
+        """Memory that it takes, in bytes."""
         return self.rows.nbytes + self.unique.nbytes + self.user.nbytes
 
 
@@ -46,11 +46,11 @@ class RowChoice:
     """What a rule says of each unique row of a batch; all arrays bool `[U]`.
 
     Attributes:
-        dead: it leaves the caches after the batch, and is written back.
-        private: one trainer alone updates it, without a sum over the trainers, and writes it back: it is dead, and no
-            other trainer uses it. If it is fetched for this batch, that trainer alone fetches it.
-        now: of the others, those whose sums over the trainers are needed before the next batch starts; the sums of the
-            rest run behind that batch, and reach the caches before the one after it. Of private rows it says nothing.
+        dead: the row leaves the caches after the batch, and is written back.
+        private: one trainer alone updates the row, without a sum over the trainers, and writes it back: the row is
+            dead, and no other trainer uses it. If it is fetched for this batch, that trainer alone fetches it.
+        now: the row's sum over the trainers is needed before the next batch starts. The sums of other rows run behind
+            that batch, and reach the caches before the batch after it. Means nothing for private rows.
     """
 
     dead: Bools
@@ -64,9 +64,9 @@ class Decision:
 
     Attributes:
         slots: where the row lives while the batch is computed.
-        fetched: absent before, so fetched for this batch.
-        private: updated and written back by its only user, without a reduction.
-        now: the next batch uses it; neither private nor now means later.
+        fetched: the row was absent, so it is fetched for this batch.
+        private: its only user updates it and writes it back, without a reduction.
+        now: the next batch uses it. A row that is neither private nor now is later.
     """
 
     slots: Int32s
@@ -76,13 +76,13 @@ class Decision:
 
     @property
     def later(self) -> Bools:
-        """Shared rows whose reduction may hide behind the next batch."""
+        """Rows whose reduction may hide behind the next batch: neither private nor now."""
         return ~(self.now | self.private)
 
 
 @dataclass
 class RetiredRows:
-    """Rows that leave the caches together, in parts of a batch each: global rows, their slots, who writes them back."""
+    """Rows that leave the caches together, one array a batch: global rows, their slots, who writes them back."""
 
     rows: list[Int64s] = field(default_factory=list)
     slots: list[Int32s] = field(default_factory=list)
@@ -101,11 +101,11 @@ class RetiredRows:
 
 
 RetiredByGroup = dict[int, RetiredRows]
-"""Rows that leave, by the number of the group with which they do."""
+"""Rows that leave, by the number of the group with which they leave."""
 
 
 def distinct(values: NDArray[np.int64]) -> Int64s:
-    """Each value once, ascending. `np.unique` hashes integers, which takes 30 times as long for those of a batch."""
+    """Each value once, ascending. `np.unique` hashes integers, which takes 30 times as long for the rows of a batch."""
     ordered = np.sort(values)
     is_first = np.ones(ordered.size, dtype=np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])

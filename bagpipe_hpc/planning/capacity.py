@@ -1,8 +1,8 @@
 """How many slots a window needs, and the longest window that a given cache allows.
 
-What a run needs is measured on all its batches, which is exact, or on the first ones. The cache is then larger than
-these need (`Policy.expected_slots`), and where it is full all the same, the planner lets rows be fetched later
-(`Window.latest_before_prefetch`).
+What a run needs is measured on all its batches, which is exact, or on the first ones only. Then the cache is made
+larger than these need (`Policy.expected_slots`), and where it is full nevertheless, the planner lets rows be fetched
+later (`Window.latest_before_prefetch`).
 """
 
 import logging
@@ -25,9 +25,9 @@ log = logging.getLogger(__name__)
 Segments = Callable[[], Iterator[Iterable[Bags]]]
 """Starts a new pass over the batches of every segment of a run."""
 _LEAST_BEGINNING = 100
-"""Batches of a beginning: reading so few takes a moment, and short runs are measured exactly."""
+"""Fewest batches that count as the beginning of a run: they are read in a moment, and short runs are measured whole."""
 BuildPlanner = Callable[[Window], Planner]
-"""Makes a planner of the run for a window, with as many slots as it takes."""
+"""Makes a planner of the run for a window, without a limit of slots."""
 ExpectedSlots = Callable[[Sequence[CacheSlots]], Sequence[CacheSlots]]
 """The slots of each group's cache, from those that the beginning of a run needs."""
 StartSlicing = Callable[[], Slicing]
@@ -43,7 +43,7 @@ class CacheNeed:
         groups: the slots for each group of tables: the largest number of rows that are resident on all trainers at
             once, and of private slots in use at once, over all trainers. Reserved slots come on top.
         planner_bytes: memory that the planner took to find that out, and takes again in the run.
-        is_exact: whether the slots are those of all batches of the run; else of its first ones, and some more.
+        is_exact: whether the slots were measured on all batches of the run; else on its first ones, with some added.
     """
 
     window: Window
@@ -68,18 +68,18 @@ class CacheNeed:
 
     @property
     def reserved_rows(self) -> int:
-        """Slots beyond those, which take memory once they are used."""
+        """Slots beyond `total_rows`, which take memory once they are used."""
         return sum(group.reserved for group in self.groups)
 
     def reserving(self, rows: int) -> "CacheNeed":
-        """The same with `rows` reserved slots or fewer, shared out among the groups by what they have."""
+        """The same with at most `rows` reserved slots, in proportion to those that each group has."""
         if not (all_reserved := self.reserved_rows) or rows >= all_reserved:
             return self
         groups = (group.reserving(rows * group.reserved // all_reserved) for group in self.groups)
         return replace(self, groups=tuple(groups))
 
     def in_memory(self) -> "CacheNeed":
-        """The same where nothing can be reserved: twice the slots of copies are there from the start."""
+        """The same where nothing can be reserved: twice the slots of copies take memory from the start."""
         groups = (group.reserving(group.shared - group.reserved) for group in self.groups)
         return replace(self, groups=tuple(CacheSlots(group.shared, group.private) for group in groups))
 
@@ -94,7 +94,7 @@ def measure_need(
     """Run a planner over all segments without capacity limits and read off what it used: exact, not a bound.
 
     Raises:
-        CapacityError: the planner outgrows `memory_bytes`, or the cache the numbers that slots can have.
+        CapacityError: the planner outgrows `memory_bytes`, or the cache needs more slots than plans can number.
     """
     planner = build(window)
     for batches in segments():
@@ -122,12 +122,12 @@ def _require_numbers(need: CacheNeed) -> None:
 
 
 def beginning_batches(window: Window) -> int:
-    """Batches of a run that tell what it needs: the first retired rows have made room, some groups long."""
+    """How many first batches of a run tell what it needs: retired rows have then made room, for some groups."""
     return max(_LEAST_BEGINNING, window.lookahead + 2 * window.group)
 
 
 def tells_by_beginning(window: Window) -> bool:
-    """Whether fetches can come so much later that a cache measured by the beginning of a run is enough for the rest."""
+    """Whether fetches can be put off far enough that a cache measured by a run's beginning suffices for the rest."""
     return 2 * window.group <= window.lookahead
 
 
@@ -145,12 +145,12 @@ def expected_need(
         build: makes the run's planner for a window.
         window: the window.
         beginnings: the first batches of segments.
-        expected_slots: how many more.
-        memory_bytes: that the planner may take.
+        expected_slots: gives the slots of the whole run from those of its beginning.
+        memory_bytes: memory that the planner may take.
         start_slicing: as for `fit_window`.
 
     Raises:
-        CapacityError: as `measure_need`.
+        CapacityError: as for `measure_need`.
     """
     measured = measure_need(build, window, beginnings, memory_bytes, start_slicing)
     need = replace(measured, groups=tuple(expected_slots(measured.groups)), is_exact=False)
@@ -160,7 +160,7 @@ def expected_need(
 
 
 def within_memory(planner: Planner, batches: Iterable[Bags], memory_bytes: int) -> Iterator[Bags]:
-    """The batches for a planner, whose memory is looked at some 16 times while its window fills, and ever after.
+    """Pass batches on to a planner, and check its memory some 16 times while its window fills, and as often afterwards.
 
     Raises:
         CapacityError: the planner has outgrown `memory_bytes`.
@@ -200,10 +200,10 @@ def fit_window(
         wanted: the configured window.
         segments: the batches of the whole run.
         cache_rows: slots of a trainer's caches; 0 for as many as `wanted` needs.
-        memory_bytes: that the planner may take.
+        memory_bytes: memory that the planner may take.
         start_slicing: gives samples to trainers, anew in each segment; contiguous slices if it is not given.
-        expected: what `wanted` is expected to need, in place of a pass over all batches; these are read all the same
-            where the cache has fewer slots. If not given, they always are.
+        expected: what `wanted` is expected to need, which replaces a pass over all batches, unless the cache has fewer
+            slots. If it is not given, all batches are read.
 
     Raises:
         CapacityError: not even single batches fit, or the planner takes more memory.

@@ -1,7 +1,7 @@
 """Planning where tables have different widths: a planner for each group of tables of one width.
 
-All see the same batches with the same slices, each its own group's look-ups. So a group's rows and slots are numbered
-apart from those of the others, and a plan of the whole is theirs side by side.
+All see the same batches with the same slices, but each only its own group's look-ups. So each group numbers its rows
+and slots apart from the others, and a plan of the whole holds the plans of the groups side by side.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,8 +25,8 @@ class GroupedPlanner:
     """Planners of several groups, as one `Planner` of rows numbered through all tables.
 
     Args:
-        parts: the planner of each group; of one window.
-        look_ups: those of each group.
+        parts: the planner of each group; all have the same window.
+        look_ups: picks each group's look-ups out of a batch.
     """
 
     def __init__(self, parts: Sequence[Planner], look_ups: Sequence[GroupLookUps]) -> None:
@@ -40,7 +40,7 @@ class GroupedPlanner:
 
     @property
     def writing_threads(self) -> int:
-        """As `DraftingPlanner.writing_threads`: of the group that has the fewest."""
+        """As `DraftingPlanner.writing_threads`: the fewest of any group."""
         return min(map(writing_threads_of, self.parts))
 
     @property
@@ -57,7 +57,7 @@ class GroupedPlanner:
         """As `Planner.load`; each group takes its own look-ups.
 
         Raises:
-            DataError: as there; features and rows are numbered within the group that is named.
+            DataError: as `Planner.load`; the message numbers features and rows within the group that it names.
         """
         for part, own in zip(self.parts, self._look_ups, strict=True):
             try:
@@ -83,13 +83,13 @@ class GroupedPlanner:
         """As `DraftingPlanner.draft`, in each group.
 
         Raises:
-            PlanError: as `plan`, when it is written down.
+            PlanError: as `plan`, when the decision is written down.
         """
         drafts = [part.draft(number) for part in self.parts if isinstance(part, DraftingPlanner)]
         return lambda: _side_by_side([write() for write in drafts])
 
     def closing_plan(self) -> BatchPlan:
-        """The closing plans of all groups; who has nothing left to retire does so with those who have."""
+        """The closing plans of all groups; groups with nothing left to retire follow those that have something."""
         plans = [part.closing_plan() for part in self.parts]
         last = max(plan.shared.retire_group for plan in plans)
         return _side_by_side([replace(plan, shared=replace(plan.shared, retire_group=last)) for plan in plans])
@@ -127,9 +127,9 @@ class RunPolicy:
     """The policy of a run, over all groups of its tables.
 
     Args:
-        whole: decides on the samples; it sees the look-ups of all tables.
-        parts: make the planner of each group; `whole` itself where there is one group.
-        look_ups: those of each group.
+        whole: the policy that decides on the samples; it sees the look-ups of all tables.
+        parts: the policies that make the planners of the groups; `whole` itself where there is one group.
+        look_ups: picks each group's look-ups out of a batch.
         start_slicing: gives the samples of a new segment to trainers; `whole` does if it is not given.
     """
 
@@ -153,7 +153,7 @@ class RunPolicy:
         """As `Policy.window`.
 
         Raises:
-            PlanError: what the policy gives is none.
+            PlanError: what the policy gives is not a `Window`.
         """
         with POLICIES.blaming(name_of(self._whole), "window fails"):
             found = self._whole.window(wanted)
@@ -163,20 +163,20 @@ class RunPolicy:
         return found
 
     def least_bytes(self, window: Window, most_batches: int) -> int:
-        """Memory that the planners of all groups take for sure; arguments as for `Policy.least_bytes`."""
+        """Bytes that the planners of all groups take at least; arguments as for `Policy.least_bytes`."""
         with POLICIES.blaming(name_of(self._whole), "least_bytes fails"):
             return sum(part.least_bytes(window, most_batches) for part in self.parts)
 
     def require_memory(self, window: Window, most_batches: int, free_bytes: int) -> None:
-        """See, before a planner is made, that there is the memory that it takes for sure.
+        """Check, before a planner is made, that there is the memory that it takes at least.
 
         Args:
-            window: as for `Policy.least_bytes`, as is the next.
-            most_batches: of a segment.
-            free_bytes: memory of this host.
+            window: as for `Policy.least_bytes`.
+            most_batches: as for `Policy.least_bytes`.
+            free_bytes: free memory of this host.
 
         Raises:
-            CapacityError: there is not.
+            CapacityError: there is less.
         """
         if (least := self.least_bytes(window, most_batches)) > free_bytes:
             rows = sum(part.facts.total_rows for part in self.parts)
@@ -199,7 +199,7 @@ class RunPolicy:
 
     @property
     def smaller_state_or(self) -> str:
-        """`smaller_state` as the first of several cures, with a comma; empty where there is none."""
+        """`smaller_state` as the first of several cures in a message, with a comma; empty where there is none."""
         return f"{self.smaller_state}, " if self.smaller_state else ""
 
     def expected_slots(self, beginning: Sequence[CacheSlots]) -> tuple[CacheSlots, ...]:
@@ -217,7 +217,7 @@ class RunPolicy:
 
     @property
     def whole(self) -> Policy:
-        """Decides on the samples."""
+        """The policy that decides on the samples."""
         return self._whole
 
     def planner(self, window: Window, slots: Sequence[CacheSlots] | None = None) -> Planner:
@@ -225,10 +225,10 @@ class RunPolicy:
 
         Args:
             window: as for `Policy.planner`.
-            slots: of each group's cache; without a limit if not given.
+            slots: the slots of each group's cache; without a limit if not given.
 
         Raises:
-            BagpipeError: the policy makes none.
+            BagpipeError: the policy fails to make one.
         """
         limits = slots or [CacheSlots(UNLIMITED, UNLIMITED)] * len(self.parts)
         with POLICIES.blaming(name := name_of(self._whole), "planner fails"):

@@ -1,4 +1,4 @@
-"""Checks a policy without ranks: simulated trainers carry its plans out, and must train as plain training does."""
+"""Checks a policy without ranks: simulated trainers carry its plans out, and must end in what plain training gives."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
 
 _BLOCK_ROWS = 16
-"""Of the order that a policy may change; small, so that few samples have several blocks."""
+"""Block size of the order that a policy may change; small, so that few samples have several blocks."""
 
 
 def check_policy(policy: Policy, batches: Sequence[Bags], wanted: Window = Window(4, 2)) -> CacheNeed:  # noqa: B008 - frozen
@@ -25,7 +25,7 @@ def check_policy(policy: Policy, batches: Sequence[Bags], wanted: Window = Windo
     were measured to need. An evaluation must write nothing back, and the same batches must give the same plans again.
 
     Args:
-        policy: what is checked.
+        policy: the policy to check.
         batches: global rows of each batch.
         wanted: what `lookahead.batches` and `lookahead.group` ask for.
 
@@ -78,13 +78,13 @@ def check_policy(policy: Policy, batches: Sequence[Bags], wanted: Window = Windo
 
 
 def _require_apart(plans: Sequence[BatchPlan]) -> None:
-    """See that no row is put with two groups that may be on their way together.
+    """Check that no row is put with two groups that may be on their way at the same time.
 
-    The rows of a group are put behind a batch, so at a time when every group is at the servers for which this batch or
-    one before it waited.
+    The rows of a group are put behind a batch. By then, all groups that this batch or an earlier one waited for are at
+    the servers.
 
     Raises:
-        PlanError: one is.
+        PlanError: a row is.
     """
     group_of: dict[int, int] = {}
     retired = 0

@@ -1,4 +1,4 @@
-"""What a planner is to the rest of the program, whoever implements it."""
+"""The interface of a planner, whoever implements it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -36,11 +36,11 @@ class Planner(Protocol):
 
     @property
     def loads_beside(self) -> bool:
-        """Whether a thread may load the batch behind the window while another one plans: the plans are the same."""
+        """Whether a thread may load the batch after the window while another one plans, without a change of plans."""
 
     @property
     def window(self) -> Window:
-        """Look-ahead and group."""
+        """The window that it plans with."""
 
     def start_segment(self, *, training: bool, first_step: int) -> None:
         """Forget the batches of earlier segments; no row is resident now."""
@@ -54,28 +54,25 @@ class Planner(Protocol):
                 size (`slice_bounds`) where it is not given.
 
         Raises:
-            DataError: a row lies outside the tables, or not in its feature's. The planner is of no use then.
+            DataError: a row lies outside the tables, or outside its feature's table. The planner is of no use then.
         """
 
     def decide(self, number: int) -> None:
         """Give slots to what the oldest batch of the window fetches, and take it out of the window."""
 
     def plan(self, number: int) -> BatchPlan:
-        """Decide, and write the decision down; the arrays belong to the caller."""
+        """Decide as `decide` does, and return the plan; its arrays belong to the caller."""
 
     def closing_plan(self) -> BatchPlan:
         """Retire whatever is left."""
 
     def size(self) -> PlannerSize:
-        """Memory and slots that it took so far."""
+        """Memory and most slots that it has taken so far."""
 
 
 @runtime_checkable
 class DraftingPlanner(Planner, Protocol):
-    """A planner whose decisions other threads may write down while it decides on later batches.
-
-    The plans are the same.
-    """
+    """A planner whose plans other threads may write while it decides on later batches, without a change of plans."""
 
     @property
     def writing_threads(self) -> int:
@@ -85,11 +82,11 @@ class DraftingPlanner(Planner, Protocol):
         """Decide on the oldest batch of the window.
 
         Returns:
-            What writes the decision down, once. With W writing threads it must have done so before the plan of W
-            batches later is begun, and before the batch behind that is decided.
+            A function that writes the plan, to be called once. With W writing threads, it must have returned before the
+            plan of the batch W later is begun, and before the batch after that one is decided.
         """
 
 
 def writing_threads_of(planner: Planner) -> int:
-    """How many plans a planner may have written while it decides on later batches."""
+    """How many plans of a planner other threads may write while it decides on later batches."""
     return planner.writing_threads if isinstance(planner, DraftingPlanner) else 0

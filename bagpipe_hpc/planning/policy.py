@@ -1,7 +1,7 @@
-"""What a policy is: who decides on the order of samples, which trainer gets which, and what happens to rows.
+"""The interface of a policy, which decides on the order of samples, which trainer gets which, and what happens to rows.
 
-The engine carries plans out (docs/extending.md says what it guarantees and what it wants); a policy makes the planner
-that writes them.
+The engine carries plans out (docs/extending.md says what it guarantees and what it requires); a policy makes the
+planner that writes them.
 """
 
 from abc import ABC, abstractmethod
@@ -30,9 +30,9 @@ from bagpipe_hpc.planning.window import Window
 __all__ = ["Assignment", "Policy", "RunFacts", "Sight", "TrainingRows", "WatchedRows", "with_spare"]
 
 _SPARE_PART = 4
-"""One slot more for so many that the beginning of a run needs."""
+"""A spare slot is added for each so many slots that the beginning of a run needs."""
 _CLASS_METHODS = ("decision", "hears", "order", "prepare", "replays", "watched")
-"""What is asked before there is an object."""
+"""Methods that are called before there is an object."""
 
 Assignment = Callable[[Bags], Sequence[Assigned] | None]
 """Gives the samples of a batch to trainers, from its global rows: for each trainer the numbers of its samples, 0 to
@@ -43,16 +43,16 @@ size. No micro-batch of a trainer but its last may look up a row that is fetched
 class Policy(ABC):
     """The policy of a run. The same settings and facts give the same samples and plans on any rank, at any time.
 
-    Its own settings are those of its class `Settings`, if it has one.
+    Its own settings are an object of its class `Settings`, if it has one.
 
     Args:
         settings: its own settings.
-        facts: of the run.
+        facts: the facts of the run.
     """
 
     adds_rows: ClassVar[bool] = False
-    """Whether plans tell trainers to add changes of rows (`TrainerPlan.add_rows`). Such a run keeps nothing beside a
-    row's weights: no optimizer's state, no version."""
+    """Whether plans tell trainers to add changes of rows (`TrainerPlan.add_rows`). Such a run keeps only a row's
+    weights: no optimizer state, no version."""
 
     has_micro_batches: ClassVar[bool] = False
     """Whether its assignment gives trainers micro-batches. Its rows are replicated and have one width then."""
@@ -65,16 +65,17 @@ class Policy(ABC):
     """Whether `order` gives a `SectionOrder`, whose kinds may be put together from lanes."""
 
     order_settings: ClassVar[tuple[str, ...]] = ()
-    """Settings, such as `cache.rows`, by which `order` goes beside its own. A run that goes on has the same."""
+    """Settings beside its own, such as `cache.rows`, that `order` depends on. A resumed run must have the same."""
 
     sharings: ClassVar[tuple[str, ...]] = ("replicated",)
-    """The values of `cache.sharing` for which it has planners. A subclass with a `planner` of its own says them anew;
-    else it has none but this one."""
+    """The values of `cache.sharing` for which it has planners. A subclass that defines `planner` must state them anew;
+    else it has this default."""
 
     writes_apart: ClassVar[bool] = False
-    """Whether a row is put with one group alone until that is at the servers on behalf of every trainer, as where rows
-    that are written back leave the caches. Then a group is put while other trainers still put the one before; else it
-    waits for them. Not for policies that add rows. A subclass with a `planner` of its own says it anew."""
+    """Whether a row is put with only one group until every trainer's part of that group is at the servers, as it is
+    where rows leave the caches when they are written back. Then a trainer puts a group while others still put the group
+    before; else it waits for them. Not for policies that add rows. A subclass that defines `planner` must state it
+    anew."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -98,28 +99,28 @@ class Policy(ABC):
 
     @classmethod  # noqa: B027 - few policies need something
     def prepare(cls, settings: Any, training: TrainingRows) -> None:
-        """Make what `order` reads, where it is not there. By default nothing.
+        """Make what `order` reads, if it does not exist. By default nothing.
 
-        Called on the oracle, and in the reference, before a run that trains is planned. It may take its time.
+        Called on the oracle, and in the reference, before a run that trains is planned. It may take long.
 
         Args:
             settings: its own settings.
-            training: the rows.
+            training: the training rows.
 
         Raises:
-            BagpipeError: it cannot.
+            BagpipeError: it cannot be made.
         """
 
     @property
     def trainers_of_host(self) -> int:
-        """Trainers after one another that should share a host, since a row is held once for them; mostly 0: none."""
+        """How many consecutive trainers should share a host, where a row is held once for them; by default 0: none."""
         return 0
 
     @property
     def most_missing(self) -> int:
-        """Updates of a row by other trainers that a look-up may miss, one for each trainer and batch; mostly 0.
+        """Most updates of a row by other trainers that a look-up may miss; by default 0.
 
-        More than 0 is for policies that add changes.
+        A batch makes one update for each trainer that uses the row. More than 0 is for policies that add changes.
         """
         return 0
 
@@ -133,10 +134,10 @@ class Policy(ABC):
         """The order in which training samples are used. By default that of `data.shuffle` and `data.block_rows`.
 
         Args:
-            settings: its own settings. Nothing else of a run may have a say, so that a run that goes on with another
-                number of trainers has the same order.
-            default: what the configuration asks for, of one epoch.
-            training: the rows.
+            settings: its own settings. The order may depend on nothing else of a run, so that a run that is resumed
+                with another number of trainers has the same order.
+            default: the order that the configuration asks for, of one epoch.
+            training: the training rows.
 
         Returns:
             An order of the same samples: each of them once. Sections (`orders_sections`) come without lanes; the engine
@@ -146,28 +147,28 @@ class Policy(ABC):
 
     @classmethod
     def hears(cls, settings: Any) -> bool:  # noqa: ARG003
-        """Whether `order` goes by evaluations within an epoch (`TrainingRows.heard`).
+        """Whether `order` depends on evaluations within an epoch (`TrainingRows.heard`).
 
-        It is asked anew behind each of them, and leaves the samples before it where they were.
+        It is then called anew after each of them, and must leave the samples before that evaluation where they were.
         """
         return False
 
     @classmethod
     def replays(cls, settings: Any) -> str:  # noqa: ARG003
-        """Output folder of the run whose evaluations, or decisions by watched rows, it takes; empty for its own."""
+        """Output folder of the run whose evaluations or decisions it takes over; empty where it makes its own."""
         return ""
 
     @classmethod
     def decision(cls, settings: Any, training: TrainingRows) -> str:  # noqa: ARG003
-        """What is to be said of the order behind the last evaluation that it has heard; empty if nothing."""
+        """A message about how the order changes after the last evaluation that it has heard; empty if there is none."""
         return ""
 
     @classmethod
     def watched(cls, settings: Any, training: TrainingRows) -> WatchedRows | None:  # noqa: ARG003
         """Rows whose weights it is shown, and when; None for none.
 
-        Called on every rank, behind `prepare`; arguments and what it may depend on are those of `order`. All tables
-        have one width then.
+        Called on every rank, after `prepare`. It has the arguments of `order`, and may depend on the same. All tables
+        must then have one width.
         """
         return None
 
@@ -175,33 +176,35 @@ class Policy(ABC):
         """Take in the weights of the watched rows, on the oracle and in the reference, between two segments.
 
         Returns:
-            What it keeps of them, as arrays, and will not know otherwise: it is written to the output folder. A run
-            that goes on gives it to `restore`.
+            Arrays that it keeps of them and could not find again. They are written to the output folder, and a run that
+            is resumed gives them to `restore`.
         """
         raise NotImplementedError
 
     def restore(self, kept: Mapping[str, NDArray[Any]]) -> None:
-        """Take up what the last `see` before the checkpoint has kept, read from a file that may be anyone's.
+        """Take up what the last `see` before the checkpoint has kept, read from a file that must not be trusted.
 
         Raises:
-            ValueError: it is nothing that `see` keeps; the run names the file.
+            ValueError: `see` keeps no such arrays; the run's message names the file.
         """
         raise NotImplementedError
 
     def keeping(self, segment: Segment) -> Keep | None:  # noqa: ARG002
         """Which samples of the batches of a segment are trained on; None for all.
 
-        Those that stay make full batches, whatever batches they were in, so that a segment has fewer. The cache was
-        measured with all samples in their own batches: the planner's `size` says then what it takes for any others.
+        Those that stay are put together to full batches, whatever batches they were in, so that a segment has fewer.
+        The cache is measured with all samples in their first batches, so the planner's `size` must allow for any
+        others.
         """
         return None
 
     def assignment(self) -> Assignment | None:
-        """How the batches of a segment are given to trainers; None for contiguous slices of the same size.
+        """How the samples of a segment's batches are given to trainers; None for contiguous slices of the same size.
 
-        Called once a segment, on the oracle and in the reference. What it returns is called with each batch in turn, so
-        it may learn from the batches of its segment; then results depend, in their last bits, on where segments end:
-        at checkpoints and epochs. Give each sample to exactly one trainer; a trainer may get none.
+        Called once a segment, on the oracle and in the reference. The function that it returns is called with each
+        batch in turn, so it may learn from the batches of its segment; then results depend, in their last bits, on
+        where segments end: at checkpoints and epochs. It must give each sample to exactly one trainer; a trainer may
+        get none.
         """
         return None
 
@@ -234,24 +237,24 @@ class Policy(ABC):
         """A new planner. The oracle makes several: to measure the cache for windows of several lengths, then to plan.
 
         Args:
-            window: look-ahead and group: what `window` gave, or a shorter one, down to `Window(1, 1)`.
+            window: the window that the method `window` gave, or a shorter one, down to `Window(1, 1)`.
             shared_capacity: slots below this number mean the same row on every trainer.
             private_capacity: further slots of each trainer that are its own.
 
         Raises:
-            ConfigError: the settings ask for what it does not have.
+            ConfigError: it has no planner for these settings.
         """
 
     def expected_slots(self, beginning: CacheSlots) -> CacheSlots:
-        """The slots of a run's cache, where its first batches need those of `beginning`: a quarter more.
+        """The slots of a run's cache, if its first batches need those of `beginning`: by default a quarter more.
 
-        All rows of the tables are a bound: a row is fetched again only once it has been written back, so it never has
-        two slots.
+        There are never more than rows in the tables: a row is fetched again only once it has been written back, so it
+        never has two slots.
         """
         return CacheSlots(*(min(self.facts.total_rows, with_spare(slots)) for slots in beginning[:2]))
 
     def require_sound_additions(self, plan: BatchPlan) -> None:
-        """See that a plan adds rows only where that is declared, and says where each of them is.
+        """Check that a plan adds rows only where that is declared, and says where each of them is.
 
         Raises:
             PlanError: `adds_rows` is not set; `add_rows`, `add_slots` and `base_slots` do not have the same length; or
@@ -286,36 +289,36 @@ class Policy(ABC):
         return wanted
 
     def least_bytes(self, window: Window, most_batches: int) -> int:  # noqa: ARG002
-        """Memory that a planner takes for sure, looked at before one is made; by default that of a `RulePlanner`.
+        """Bytes that a planner takes at least, checked before one is made; by default those of a `RulePlanner`.
 
         Args:
             window: as for `planner`.
-            most_batches: of a segment; a window never holds more.
+            most_batches: most batches of a segment; a window never holds more.
         """
         return state_bytes(self.facts.total_rows, verify=self.facts.verify)
 
     def remark(self, most_batches: int) -> str:  # noqa: ARG002
-        """What a user may not expect of it in this run; empty if there is nothing.
+        """A warning to the user that it does not do all it could in this run; empty if there is none.
 
         Args:
-            most_batches: of a segment of training.
+            most_batches: most batches of a segment of training.
         """
         return ""
 
     @property
     def smaller_state(self) -> str:
-        """The setting, as on a command line, with which its planner takes less for large tables; empty: there is none.
+        """The setting, as on a command line, with which its planner takes less memory for large tables; empty: none.
 
-        Messages name it where the memory does not suffice.
+        Error messages name it where the memory does not suffice.
         """
         return ""
 
 
 def name_of(policy: Policy) -> str:
-    """The class of a policy, as `policy.name` has one of a user's own."""
+    """The class of a policy as `package.module:Class`, the form in which `policy.name` names a user's own."""
     return f"{type(policy).__module__}:{type(policy).__qualname__}"
 
 
 def with_spare(slots: int) -> int:
-    """The slots that a run is expected to need, where its beginning needs so many: a quarter more."""
+    """The slots that a run is expected to need, if its beginning needs `slots`: a quarter more."""
     return slots + -(-slots // _SPARE_PART)

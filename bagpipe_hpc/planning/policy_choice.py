@@ -13,7 +13,7 @@ def policy_class(name: str) -> type[Policy]:
     """The class that `policy.name` names.
 
     Raises:
-        SettingError: there is none, or it is no `Policy`.
+        SettingError: there is no such class, or it is not a `Policy`.
     """
     found = POLICIES.implementation(name)
     if not (isinstance(found, type) and issubclass(found, Policy)):
@@ -32,7 +32,7 @@ def shares_out_samples(name: str) -> bool:
 
 
 def watches_rows(name: str) -> bool:
-    """Whether the policy that `policy.name` names goes by what rows have become."""
+    """Whether the policy that `policy.name` names watches the weights of rows."""
     return policy_class(name).see is not Policy.see
 
 

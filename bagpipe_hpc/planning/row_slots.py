@@ -1,4 +1,4 @@
-"""What a planner in NumPy keeps of every table row: its slot, its version, and a scratch number.
+"""What a planner in NumPy keeps for every table row: its slot, its version, and a scratch number.
 
 Legend: `F` features, `V` look-ups of a batch, `U` unique rows of it. Every step works on whole arrays; the only Python
 loop is over trainers.
@@ -29,7 +29,7 @@ ABSENT = -1
 
 
 def state_bytes(total_rows: int, *, verify: bool) -> int:
-    """Memory of the per-row state: slot, scratch and, where rows are verified, version."""
+    """Bytes of the per-row state: slot, scratch and, where rows are verified, version."""
     return total_rows * (12 if verify else 8)
 
 
@@ -41,7 +41,7 @@ class RowSlots:
         trainers: number of trainers T.
         shared_capacity: slots below this number mean the same row on every trainer.
         private_capacity: further slots of each trainer that are its own.
-        verify: know the version of each row.
+        verify: keep the version of each row.
         feature_tables: the table of each feature, `[F]`; empty where feature f has table f.
     """
 
@@ -67,7 +67,7 @@ class RowSlots:
 
     @property
     def state_bytes(self) -> int:
-        """Memory of the per-row state."""
+        """Bytes of the per-row state."""
         return state_bytes(self._slot.size, verify=self._version is not None)
 
     @property
@@ -76,14 +76,14 @@ class RowSlots:
         return self._shared_pool.peak, max(pool.peak for pool in self._private_pools)
 
     def look_through(self, rows: Bags, bounds: Sequence[int]) -> LoadedBatch:
-        """Find a batch's unique rows, and which trainer is the only user of each.
+        """Find a batch's unique rows, and for each the only trainer that uses it, if there is one.
 
         Args:
             rows: global rows.
             bounds: first sample of each trainer's slice and the end of the last, `[trainers + 1]`.
 
         Raises:
-            DataError: a row lies outside the tables, or the bags are not sound.
+            DataError: a row lies outside the tables, or the bags are malformed.
         """
         require_rows_of_tables(rows, self._scratch.size)
         by_sample: NDArray[np.integer] = rows.values.astype(self._row_type, copy=False)
@@ -102,9 +102,9 @@ class RowSlots:
         return LoadedBatch(by_sample, starts.tolist(), rows.samples, unique, user)
 
     def _by_table(self, rows: Bags) -> NDArray[np.integer]:
-        """The rows of all look-ups, `[V]`: table after table, in each feature after feature, sample after sample.
+        """The rows of all look-ups, `[V]`: by table, within a table by feature, within a feature by sample.
 
-        So the tables can be worked on apart.
+        In this order tables can be worked on separately.
         """
         if self._feature_order.size not in (0, rows.features):
             raise DataError(f"a batch of {rows.features} features: there are {self._feature_order.size}")
@@ -134,7 +134,7 @@ class RowSlots:
         )
 
     def give(self, batch: LoadedBatch, private: Bools, dead: Bools) -> tuple[Int32s, Bools]:
-        """Give slots to the rows of a batch that are in no cache; those of dead rows are not theirs afterwards.
+        """Give slots to the rows of a batch that are in no cache, and forget the slots of its dead rows.
 
         Returns:
             The slot of each row, and whether it was absent, both `[U]`.
@@ -163,10 +163,10 @@ class RowSlots:
         return np.flatnonzero(self._slot != ABSENT)
 
     def take_out(self, number: int, batch: LoadedBatch | None, rows: Int64s) -> RetiredRows:
-        """Take the slots of resident rows that batch `number` does not use from them; they are freed later.
+        """Take slots away from resident rows that batch `number` does not use; the slots are freed later.
 
         Raises:
-            PlanError: one is in no cache, in the batch, or named twice.
+            PlanError: a row is in no cache, in the batch, or named twice.
         """
         if batch is not None and (used := self.are_in(rows, batch.unique)).any():
             raise PlanError(
@@ -181,7 +181,7 @@ class RowSlots:
         return RetiredRows([rows], [slots], [self.writers(rows)])
 
     def writers(self, rows: Int64s) -> Int32s:
-        """Who writes back rows that have stayed, int32 as `rows`: all trainers hold them, and take them in turn."""
+        """Who writes back rows that have stayed, int32 `[rows]`: all trainers hold them, and take turns."""
         return np.arange(rows.size, dtype=np.int32) % self._trainers
 
     def free(self, retired: RetiredRows) -> None:
@@ -193,7 +193,7 @@ class RowSlots:
                 pool.give(slots[is_own & (writers == trainer)] - self._first_private)
 
     def positions(self, batch: LoadedBatch, decision: Decision) -> list[Int32s]:
-        """Translate each trainer's look-ups to indices into its now, later and private slots, flat int32 a trainer."""
+        """Translate each trainer's look-ups to indices into its now, later and private slots, int32 `[look-ups]`."""
         shared_rows = np.concatenate((batch.unique[decision.now], batch.unique[decision.later]))
         self._scratch[shared_rows] = np.arange(shared_rows.size, dtype=np.int32)
         for trainer in range(self._trainers):
@@ -203,7 +203,7 @@ class RowSlots:
         return [translated[first:last] for first, last in pairwise(batch.starts)]
 
     def expected_versions(self, rows: NDArray[np.integer]) -> tuple[Int64s, Int32s]:
-        """Rows and their versions as the plans carry them: empty unless rows are verified."""
+        """Rows and their versions as plans carry them; empty unless rows are verified."""
         if self._version is None:
             return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
         return rows.astype(np.int64), self._version[rows]

@@ -1,4 +1,4 @@
-"""A planner in NumPy that does all but the rules: a policy says what happens to a batch's rows, and it writes the plan.
+"""A planner in NumPy that leaves only the rule to a subclass: what happens to a batch's rows. It writes the plans.
 
 Legend: `U` unique rows of a batch.
 """
@@ -35,13 +35,12 @@ _NO_SLOTS = np.empty(0, dtype=np.int32)
 
 
 class RulePlanner(ABC):
-    """Keeps the `Planner` protocol for a rule, which is `choose` in a subclass.
+    """Implements the `Planner` protocol for a rule, which is the method `choose` of a subclass.
 
     It gives slots, translates look-ups to positions, and retires rows group by group. A subclass may let rows leave
-    behind batches that do not use them (`leaving`), and override who writes back (`writers`) and in which groups rows
-    leave (`prefetch_after`, `retiring_group`, `leaving_group`, `group_started_by`). A row is in all caches or in none
-    while it is shared, in the cache of its only user while it is private. What is left when a segment ends leaves with
-    its closing plan.
+    after batches that do not use them (`leaving`), and override who writes back (`writers`) and in which groups rows
+    leave (`prefetch_after`, `retiring_group`, `leaving_group`, `group_started_by`). A shared row is in all caches or in
+    none, a private one in the cache of its only user. What is left when a segment ends leaves with its closing plan.
 
     Args:
         total_rows: rows of all tables.
@@ -50,13 +49,13 @@ class RulePlanner(ABC):
         shared_capacity: slots below this number mean the same row on every trainer.
         private_capacity: further slots of each trainer that are its own.
         verify: put the expected version of every row into the plans (`debug.verify_rows`).
-        feature_tables: as in `RunFacts`. It orders the rows in a plan, table after table, and changes nothing else.
+        feature_tables: as in `RunFacts`. They order the rows in a plan, table after table, and change nothing else.
     """
 
     loads_beside: ClassVar[bool] = False
     """As `Planner.loads_beside`."""
     slots_kind: ClassVar[type[RowSlots]] = RowSlots
-    """What keeps the slots of its rows."""
+    """The class that keeps the slots of its rows."""
 
     def __init__(
         self,
@@ -80,11 +79,11 @@ class RulePlanner(ABC):
         self._loaded_count = 0
         self._prefetch_after = NO_GROUP
         self._unwritten: RetiredByGroup = {}  # rows whose write-back is not in a plan yet
-        self._occupied: RetiredByGroup = {}  # slots that only a later prefetch may take
+        self._occupied: RetiredByGroup = {}  # rows whose slots are free only for a later prefetch
         self._window_bytes = 0
 
     def new_slots(self, *arguments: Any, **settings: Any) -> RowSlots:
-        """What keeps the slots of its rows; arguments as for `RowSlots`."""
+        """A new object that keeps the slots of its rows; arguments as for `RowSlots`."""
         return self.slots_kind(*arguments, **settings)
 
     # The rule.
@@ -94,18 +93,18 @@ class RulePlanner(ABC):
         """Say what happens to each row of a batch.
 
         Args:
-            number: of the batch in its segment, from 0.
-            batch: the oldest of the window.
-            following: the next one; None behind the last of a segment, and where the window holds no other.
+            number: number of the batch in its segment, from 0.
+            batch: the oldest batch of the window.
+            following: the next batch; None after the last of a segment, and where the window holds no other.
         """
 
     def note_loaded(self, number: int, batch: LoadedBatch) -> None:  # noqa: B027 - few rules want to know
         """Learn that batch `number` has come into the window."""
 
     def leaving(self, number: int, batch: LoadedBatch) -> Int64s:  # noqa: ARG002
-        """Rows that leave the caches behind batch `number` although it does not use them, distinct, int64; here none.
+        """Rows that leave the caches after batch `number` although it does not use them, distinct, int64; here none.
 
-        They are resident. Asked once the batch's own rows have slots, so that dead ones are no longer among them.
+        They must be resident. Called once the batch's own rows have slots; its dead rows are no longer resident then.
         """
         return _NO_ROWS
 
@@ -120,7 +119,7 @@ class RulePlanner(ABC):
         return self.window.group_before_prefetch(number)
 
     def latest_prefetch_after(self, number: int) -> int:
-        """The latest group that a batch's fetches may wait for where there are not enough slots; here no later one."""
+        """The latest group that a batch's fetches may wait for where slots are lacking; here no later one."""
         return self.prefetch_after(number)
 
     def retiring_group(self, number: int) -> int:
@@ -128,7 +127,7 @@ class RulePlanner(ABC):
         return self.window.group_that_retires(number)
 
     def leaving_group(self, number: int) -> int:
-        """Group with which rows are written back that leave behind batch `number` and that it does not use."""
+        """Group with which rows are written back that leave after batch `number` although it does not use them."""
         return self.window.group_that_leaves(number)
 
     def group_started_by(self, number: int) -> int:
@@ -182,7 +181,7 @@ class RulePlanner(ABC):
         return self._loaded.popleft()
 
     def _retire(self, number: int, batch: LoadedBatch, dead: RetiredRows) -> RetiredByGroup:
-        """What leaves behind a batch, by group: its dead rows, and those that the rule names. Slots wait to be free."""
+        """Rows that leave after a batch, by group: dead rows, and those that the rule names. Slots are freed later."""
         retired = {self.retiring_group(number): dead}
         if (rows := self.leaving(number, batch)).size:
             extend_groups(retired, {self.leaving_group(number): self.rows.take_out(number, batch, rows)})
@@ -289,10 +288,10 @@ class RulePlanner(ABC):
 
 
 def _require_possible(number: int, batch: LoadedBatch, choice: RowChoice) -> None:
-    """See that a choice can be carried out.
+    """Check that a choice can be carried out.
 
     Raises:
-        PlanError: it is none, a private row stays, or has several users.
+        PlanError: it is not a `RowChoice` for the batch, or a private row stays or has several users.
     """
     if not isinstance(choice, RowChoice):
         raise PlanError(f"batch {number}: choose gives {choice!r}: return a RowChoice")

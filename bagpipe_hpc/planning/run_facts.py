@@ -18,14 +18,14 @@ class TrainingRows:
 
     Attributes:
         directory: the folder with the shards, `data.path`.
-        digest: of the training shards (`ShardManifest.digest`).
+        digest: digest of the training shards (`ShardManifest.digest`).
         batch_size: samples of a batch; the last one of an epoch may have fewer.
         seed: `train.seed`.
         sample_look_ups: look-ups of a sample, on average.
-        row_bytes: of what is kept for a row of the usual width: weights and the optimizer's state.
-        cache_rows: `cache.rows`; an order that goes by it says so in `Policy.order_settings`.
+        row_bytes: bytes that are kept for a row of the usual width: weights and the optimizer's state.
+        cache_rows: `cache.rows`; a policy whose order depends on it must name it in `Policy.order_settings`.
         evaluated_every: `train.evaluate_every_steps`, counted from the first step on these rows; 0 without evaluations.
-        heard: of a policy that `hears`, the evaluations of before the samples that are ordered, in their order.
+        heard: for a policy that `hears`, the evaluations so far, in their order.
     """
 
     directory: str = ""
@@ -45,7 +45,8 @@ class WatchedRows:
 
     Attributes:
         rows: global rows, int64 `[n]`.
-        before: batches of an epoch, from 1, before which it is shown them: a segment ends there.
+        before: numbers of the batches of an epoch, from 1, before which the policy is shown the rows: a segment ends
+            there.
     """
 
     rows: NDArray[np.int64]
@@ -54,13 +55,13 @@ class WatchedRows:
 
 @dataclass(frozen=True)
 class Sight:
-    """What a policy is shown.
+    """What a policy is shown of the rows that it watches.
 
     Attributes:
         epoch: number of the epoch, from 0.
-        batch: of the epoch, the one that comes next.
+        batch: number of the epoch's batch that comes next.
         step: training steps done.
-        weights: of the watched rows, float32 `[n, D]`.
+        weights: weights of the watched rows, float32 `[n, D]`.
         look_ups: gives the global rows of any batch of the epoch, by its number.
     """
 
@@ -77,22 +78,22 @@ class RunFacts:
 
     Attributes:
         table_offsets: first row of each table and the number of all rows, int64 `[tables + 1]`.
-        trainers: number of trainers T; of the reference, the slices over which it sums.
+        trainers: number of trainers T; in the reference, the number of slices over which it sums.
         batch_size: most samples of a batch.
         seed: `train.seed`, for what a policy draws at random.
         kernels: which implementations are wanted.
         verify: put the expected version of every row into the plans (`debug.verify_rows`).
-        feature_tables: the table of each feature, whose rows alone its bags have, `[F]`; features may share a table,
-            and a table may have none. Left out: feature f has table f, and all features have it if there is one table.
-        mean_look_ups: look-ups of a sample in each table, on average, `[tables]`. Left out: features are one-hot, so
-            that each has one look-up a sample.
-        sharing: `cache.sharing`, where rows live that several trainers use; a policy that is made from the settings is
-            never told `auto`.
+        feature_tables: the table that each feature looks up, `[F]`; features may share a table, and a table may have
+            none. If empty, feature f has table f; if there is one table, all features have it.
+        mean_look_ups: look-ups of a sample in each table, on average, `[tables]`. If empty, features are one-hot: each
+            has one look-up a sample.
+        sharing: `cache.sharing`, where rows live that several trainers use; never `auto` for a policy that is made from
+            the settings.
         exchange: `cache.exchange`, over which trainers rows with one home travel.
         cache_rows: slots that a trainer's cache may have for these tables: `cache.rows`, or a part of it where tables
             have several widths; 0 where that is not set.
-        training: the training rows; None of a run that does not train.
-        table_names: name of each table, `[tables]`; a run says them.
+        training: the training rows; None in a run that does not train.
+        table_names: name of each table, `[tables]`; set in a run.
     """
 
     table_offsets: NDArray[np.int64]
@@ -117,7 +118,7 @@ class RunFacts:
 
     @property
     def grid(self) -> Grid:
-        """Over which trainers exchange rows with one home."""
+        """The grid over which trainers exchange rows with one home."""
         return choose_grid(self.exchange, self.trainers).grid
 
     @property
@@ -132,7 +133,7 @@ class RunFacts:
 
     @property
     def features(self) -> int:
-        """Number of features F; 1 where a single table has any."""
+        """Number of features F; 1 where a single table may have any number."""
         return len(self.feature_tables) or self.tables
 
     @property
@@ -148,7 +149,7 @@ class RunFacts:
 
     @property
     def slice_rows(self) -> int:
-        """Most rows that a slice of the default size uses; of ragged features, with as many look-ups as on average."""
+        """Most rows that a slice of the default size uses; with ragged features, for the average number of look-ups."""
         samples = -(-self.batch_size // self.trainers)
         look_ups = np.ceil(self.batch_look_ups * (samples / self.batch_size))
         return int(np.minimum(np.diff(self.table_offsets), look_ups).sum())

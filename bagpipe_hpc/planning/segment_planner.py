@@ -23,15 +23,15 @@ def plan_segment(
     training: bool = True,
     first_step: int = 0,
 ) -> Iterator[BatchPlan]:
-    """Plan a segment: one plan a batch that is trained on, then the closing plan, after which no row is resident.
+    """Plan a segment: a plan for each batch that is trained on, then the closing plan, after which no row is resident.
 
     Args:
-        planner: the rows' state; it is in use until the last plan has been taken. While a plan is looked at, it may
-            write others, but loads and decides nothing.
-        batches: global rows of each batch; read `lookahead` batches ahead of what is decided, or one more. What is
-            decided is ahead of the plans by no more than the planner's writing threads.
+        planner: holds the rows' state; it is in use until the last plan has been taken. While the caller holds a plan,
+            it may write others, but loads and decides nothing.
+        batches: global rows of each batch; they are read `lookahead` batches ahead of decisions, or one more. Decisions
+            are ahead of the plans by no more than the planner's writing threads.
         slicing: which trainer gets which samples of a batch; contiguous slices if it is not given.
-        keep: which samples stay, in full batches; all if it is not given. It comes with a slicing.
+        keep: which samples stay, in full batches; all if it is not given. It needs a slicing.
         training: false for an evaluation, whose rows are dropped instead of written back.
         first_step: training steps done before the segment; versions count from there.
     """
@@ -49,7 +49,7 @@ def plan_segment(
                     break
                 with loader.loading_beside():
                     plans.plan(number)
-            except Exception as error:  # noqa: BLE001 - raised below, behind the plans that are sound
+            except Exception as error:  # noqa: BLE001 - raised below, after the sound plans before it
                 failure = error
             else:
                 yield from map(given, plans.ready())
@@ -61,7 +61,7 @@ def plan_segment(
 
 
 def measure_segment(planner: Planner, batches: Iterable[Bags], slicing: Slicing | None = None) -> None:
-    """Assign slots as `plan_segment` does, without writing plans: the planner then knows how many it takes."""
+    """Assign slots as `plan_segment` does, without writing plans; the planner's `size` then says how many it took."""
     planner.start_segment(training=True, first_step=0)
     with _Loader(planner, sliced(batches, slicing, None)) as loader:
         number = 0
@@ -75,7 +75,7 @@ def measure_segment(planner: Planner, batches: Iterable[Bags], slicing: Slicing 
 class _Loader:
     """Loads the batches of a segment into a planner: those of its window, and one more while it plans.
 
-    The batches are read, and shared out, by the thread that calls.
+    The calling thread reads the batches and gives their samples to trainers.
     """
 
     def __init__(self, planner: Planner, batches: Iterator[tuple[Bags, BatchSlices | None]]) -> None:
@@ -95,7 +95,7 @@ class _Loader:
         self._thread.shutdown()
 
     def fill_window(self, number: int) -> bool:
-        """Load what the window of a batch lacks. Returns whether there is such a batch."""
+        """Load what the window of batch `number` lacks; returns whether there is such a batch."""
         if self._beside is not None:
             self._beside.result()
             self._beside = None
@@ -105,7 +105,7 @@ class _Loader:
 
     @contextmanager
     def loading_beside(self) -> Iterator[None]:
-        """Meanwhile a thread loads the batch behind the window, where the planner allows it; `fill_window` says how."""
+        """Load the batch after the window in a thread, if the planner allows it; `fill_window` raises its errors."""
         if self._planner.loads_beside and (batch := self._next()) is not None:
             self._beside = self._thread.submit(self._planner.load, *batch)
         try:
@@ -119,7 +119,7 @@ class _Loader:
         return self._in_window.popleft()
 
     def _next(self) -> tuple[Bags, list[int] | None] | None:
-        """The next batch and its slices, as `Planner.load` takes them; None behind the last."""
+        """The next batch and its slices, as `Planner.load` takes them; None after the last."""
         if (batch := next(self._batches, None)) is None:
             return None
         rows, slices = batch
@@ -131,7 +131,7 @@ class _Loader:
 
 
 class _PlanWriters:
-    """Has plans written: by threads of their own where the planner has some, while it decides on later batches."""
+    """Writes plans, in threads of their own where the planner allows it, while it decides on later batches."""
 
     def __init__(self, planner: Planner) -> None:
         self._planner = planner
@@ -149,7 +149,7 @@ class _PlanWriters:
         self._threads.shutdown()
 
     def plan(self, number: int) -> None:
-        """Decide on a batch, and let its plan be written; where as many are under way as can be, when the oldest is."""
+        """Decide on a batch, and start to write its plan; if all threads are busy, wait for the oldest plan first."""
         if not (self._most and isinstance(self._planner, DraftingPlanner)):
             self._ready.append(self._planner.plan(number))
             return
@@ -172,5 +172,5 @@ class _PlanWriters:
         try:
             return self._coming.popleft().result()
         except BaseException:
-            self._coming.clear()  # those behind it are of no use without it
+            self._coming.clear()  # later plans are of no use without it
             raise

@@ -1,8 +1,8 @@
 """Where rows live that several trainers use: one choice for all ranks, since plans and trainers must agree.
 
 `cache.sharing` names it, or says `auto`: then each row has one home where there are several trainers, the policy has
-planners for that, and trainers compute on CPUs. With `tiered` a policy says of each row
-who holds it (`planning/homes/tiers.py`).
+planners for that, and trainers compute on CPUs. With `tiered` a policy says for each row who holds it
+(`planning/homes/tiers.py`).
 """
 
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ def has_homes(sharing: str) -> bool:
 
 @dataclass(frozen=True)
 class SharingChoice:
-    """What a run uses.
+    """Where a run's shared rows live.
 
     Attributes:
-        name: as `cache.sharing` names it.
-        reason: for the reader.
+        name: a value of `cache.sharing`, never `auto`.
+        reason: why, for the log.
     """
 
     name: str
@@ -40,14 +40,14 @@ class SharingChoice:
 def choose_sharing(setting: str, known: Sequence[str], trainers: int, *, on_gpus: bool = False) -> SharingChoice:
     """Choose for all ranks.
 
-    With two trainers on two cores homes are as fast as replicas, and caches and sums shrink as trainers become more
+    With two trainers on two cores homes are as fast as replicas, and with more trainers caches and sums become smaller
     (benchmarks/notes/2026-11-23-home-at-two-trainers.md). On GPUs homes were not measured yet.
 
     Args:
         setting: `cache.sharing`.
-        known: those for which the policy has planners.
-        trainers: their number.
-        on_gpus: whether any of them computes on one.
+        known: the values for which the policy has planners.
+        trainers: number of trainers.
+        on_gpus: whether any trainer computes on a GPU.
     """
     if setting != AUTO:
         return SharingChoice(setting, f"cache.sharing = {setting}")

@@ -8,23 +8,23 @@ from numpy.typing import NDArray
 from bagpipe_hpc.errors import CapacityError
 
 MOST_SLOTS = int(np.iinfo(np.int32).max)
-"""Of a cache, shared and private: plans number them with 32 bits."""
+"""Most slots of a cache, shared and private: plans number them with 32 bits."""
 UNLIMITED = 1 << 30
-"""Capacity of a pool that only measures how many slots are needed: half of the numbers, the other half are private."""
+"""Capacity of a pool that only measures how many slots are needed: half of the numbers; private slots have the rest."""
 
 
 COPY_AREAS = 2
-"""Of the shared slots where each row has one home: copies of a batch arrive while the batch before it is computed."""
+"""Areas of the shared slots where rows have one home: a batch's copies arrive while the batch before is computed."""
 
 
 class CacheSlots(NamedTuple):
     """Slots of a trainer's cache for the rows of one group of tables.
 
     Attributes:
-        shared: slots that mean the same row on every trainer; where each row has one home, those of copies.
-        private: further slots, of each trainer alone.
-        reserved: of the slots of copies, as many at the ends of the areas as are not expected to be used. They have
-            numbers and addresses, and take memory once they are.
+        shared: slots that mean the same row on every trainer; where each row has one home, slots for copies.
+        private: further slots of each trainer that are its own.
+        reserved: how many slots for copies, at the ends of their areas, are not expected to be used. They have numbers
+            and addresses, and take memory once they are used.
     """
 
     shared: int
@@ -33,12 +33,12 @@ class CacheSlots(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All that have numbers."""
+        """All slots that have numbers."""
         return self.shared + self.private
 
     @property
     def held(self) -> int:
-        """Those that are expected to be used, and take memory from the start."""
+        """Slots that are expected to be used, and take memory from the start."""
         return self.total - self.reserved
 
     @property
@@ -50,18 +50,18 @@ class CacheSlots(NamedTuple):
         return tuple(range(end - part, end) for end in range(area, COPY_AREAS * area + 1, area))
 
     def reserving(self, most: int) -> "CacheSlots":
-        """The same with `most` reserved slots or fewer."""
+        """The same with at most `most` reserved slots."""
         reserved = min(self.reserved, most - most % COPY_AREAS)
         return CacheSlots(self.shared - self.reserved + reserved, self.private, reserved)
 
 
 def first_private_slot(shared_capacity: int) -> int:
-    """Number of the first private slot; while needs are only measured, private slots take the upper half."""
+    """Number of the first private slot; while needs are only measured, private slots have the upper half."""
     return min(shared_capacity, UNLIMITED)
 
 
 def slots_used_up(name: str, capacity: int, needed: int) -> CapacityError:
-    """The error of a pool that cannot give what a plan needs; `fit_window` sees to it that this does not happen."""
+    """The error of a pool that has fewer slots than a plan needs; `fit_window` makes sure that it does not happen."""
     cure = "; set a smaller lookahead.batches or train.batch_size" if capacity == UNLIMITED else ""
     return CapacityError(f"the {name} slots are used up: {capacity} exist, {needed} are needed{cure}")
 
@@ -69,8 +69,8 @@ def slots_used_up(name: str, capacity: int, needed: int) -> CapacityError:
 class SlotPool:
     """Numbers 0 .. capacity - 1, handed out and given back in bulk.
 
-    Slots that were given back are handed out first, the latest first, so a fresh number is touched only when all
-    earlier ones are in use: `peak` is exactly the largest number of slots that were ever in use together.
+    Slots that were given back are handed out first, the latest first, so a fresh number is used only when all lower
+    ones are in use: `peak` is exactly the largest number of slots that were ever in use together.
     """
 
     def __init__(self, name: str, capacity: int = UNLIMITED) -> None:

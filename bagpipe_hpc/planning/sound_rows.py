@@ -1,4 +1,4 @@
-"""Sees that a batch's look-ups are what planners expect, and names the first that is not."""
+"""Checks that a batch's look-ups are what planners expect, and names the first that is not."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,14 +7,14 @@ from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.plan.bags import Bags
 
 MOST_LOOK_UPS = int(np.iinfo(np.int32).max)
-"""Of a batch: plans number its look-ups with 32 bits."""
+"""Most look-ups of a batch: plans number them with 32 bits."""
 
 
 def require_sound_sizes(rows: Bags) -> None:
-    """See that there are offsets for all bags and values, and that plans can number the values.
+    """Check that the offsets match the bags and values, and that plans can number the values.
 
     Raises:
-        DataError: there are not, or too many values.
+        DataError: they do not match, or there are too many values.
     """
     look_ups = rows.values.size
     if look_ups > MOST_LOOK_UPS:
@@ -29,10 +29,10 @@ def require_sound_sizes(rows: Bags) -> None:
 
 
 def require_ascending_bags(rows: Bags) -> None:
-    """See that bags lie one behind the other.
+    """Check that bags lie one after the other.
 
     Raises:
-        DataError: one ends before it begins.
+        DataError: a bag ends before it begins.
     """
     if rows.offsets is not None and (lengths := np.diff(rows.offsets)).min(initial=0) < 0:
         bag = int(np.argmax(lengths < 0))
@@ -42,7 +42,7 @@ def require_ascending_bags(rows: Bags) -> None:
 
 
 def require_rows_of_tables(rows: Bags, total_rows: int) -> None:
-    """See that a batch's bags are sound, and its rows those of the tables.
+    """Check that a batch's bags are sound, and that its rows are in the tables.
 
     Raises:
         DataError: they are not.
@@ -54,12 +54,12 @@ def require_rows_of_tables(rows: Bags, total_rows: int) -> None:
 
 
 def wrong_row(rows: Bags, firsts: NDArray[np.int64], ends: NDArray[np.int64]) -> DataError:
-    """The error that names the first row which is not among those of its feature; there is one.
+    """The error that names the first row outside its feature's table; there must be one.
 
     Args:
         rows: global rows.
-        firsts: first row of each feature, `[F]`.
-        ends: one after its last, `[F]`.
+        firsts: first row of each feature's table, `[F]`.
+        ends: its last row, and one, `[F]`.
     """
     columns = rows.columns
     place = int(np.argmax((rows.values < firsts[columns]) | (rows.values >= ends[columns])))

@@ -14,8 +14,8 @@ class Window:
     Attributes:
         lookahead: batches L that are known when a plan is made, its own included.
         group: batches C that are retired together; below L, but 1 where L is 1.
-        serial: all that a batch changes is at the servers, or where the next batch reads it, before rows are fetched
-            for that one, though it is known. So it is with a window of one batch. C is 1 then.
+        serial: although the next batch is known, its rows are fetched only once all that this batch changes is at the
+            servers, or where the next batch reads it. So it is with a window of one batch, too. C is 1 then.
     """
 
     lookahead: int
@@ -38,7 +38,7 @@ class Window:
     def plans_ahead(self) -> int:
         """How many plans the oracle is ahead of the trainers.
 
-        A mover that has retired group c wants the plans up to c + L; two groups more keep it from waiting for them.
+        A mover that has retired group c needs the plans up to c + L; two groups more keep it from waiting for them.
         """
         return self.lookahead + 2 * self.group + 1
 
@@ -47,7 +47,7 @@ class Window:
         return (batch // self.group + 1) * self.group
 
     def group_that_leaves(self, batch: int) -> int:
-        """Group with which rows leave behind `batch` that it does not use: the first that starts then or later."""
+        """Group with which rows leave after `batch` that it does not use: the first that starts then or later."""
         return self.group_that_retires(batch if self.delays_nothing else batch - 1)
 
     def group_before_prefetch(self, batch: int) -> int:
@@ -64,12 +64,12 @@ class Window:
 
     def group_started_by(self, batch: int) -> int:
         """Group whose write-backs start after `batch`: updates up to batch - 1 are then in the caches."""
-        if self.delays_nothing:  # so the batch's own updates are in too
+        if self.delays_nothing:  # the batch's own updates are in the caches, too
             return batch + 1
         return batch if batch % self.group == 0 else NO_GROUP
 
     def closing_group(self, batches: int) -> int:
-        """Group of the rows that are still to be retired behind the last of so many batches."""
+        """Group of the rows that are still to be retired after the last of `batches` batches."""
         if self.delays_nothing or batches == 0:  # each batch has retired its own
             return NO_GROUP
         return self.group_that_retires(batches - 1)

@@ -1,7 +1,7 @@
 """Rows to which simulated trainers add their changes: their bases, and which updates a look-up has seen.
 
-`executor` carries plans out with it. Beside each value stands how many updates of each trainer are in it: what is
-fetched, added or merged takes these counts along, so that a look-up can be asked which updates it misses.
+`executor` carries plans out with it. With each value it keeps how many updates of each trainer the value contains.
+These counts move with what is fetched, added or merged, so that for each look-up one can tell which updates it misses.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,16 +16,16 @@ Int64s = NDArray[np.int64]
 
 
 def require_settled(batch: int, trainer: int, rows: Int64s, under_way: Iterable[BatchPlan]) -> None:
-    """See that a trainer looks up no row whose change it may still be adding, since that writes the row's slot.
+    """Check that a trainer looks up no row whose change it may still be adding: adding writes the row's slot.
 
     Args:
         batch: number of the batch.
-        trainer: who looks up.
-        rows: what it looks up.
+        trainer: the trainer that looks rows up.
+        rows: what it looks up, int64.
         under_way: plans whose groups the batch does not wait for.
 
     Raises:
-        PlanError: it does.
+        PlanError: it looks up such a row.
     """
     for plan in under_way:
         additions = plan.trainers[trainer].additions
@@ -41,12 +41,12 @@ class AddedRows:
 
     Args:
         store: values of all rows, int64 `[rows]`.
-        caches: values by slot, of each trainer.
-        most_missing: updates of others that a look-up may miss.
-        prime: values are numbers below it.
+        caches: each trainer's values by slot, int64 `[slots]`.
+        most_missing: most updates of other trainers that a look-up may miss.
+        prime: the modulus of all values.
 
     Attributes:
-        base_of: the base of each row, of each trainer.
+        base_of: the base slot of each row, for each trainer.
         changes: the sum of all updates of each row, int64 `[rows]`.
     """
 
@@ -68,7 +68,7 @@ class AddedRows:
             self._seen[trainer][place] = self._stored[row]
 
     def merge(self, trainer: int, row: int, slot: int, base: int) -> None:
-        """Fetch a row anew, of which there are changes here."""
+        """Fetch a row anew that this trainer has changed, and keep the change."""
         cache, seen = self._caches[trainer], self._seen[trainer]
         cache[slot] = (self._store[row] + cache[slot] - cache[base]) % self._prime
         seen[slot] += self._stored[row] - seen[base]
@@ -82,10 +82,10 @@ class AddedRows:
         cache[base], seen[base] = cache[slot], seen[slot]
 
     def read(self, batch: int, trainer: int, rows: Int64s, slots: NDArray[np.integer]) -> None:
-        """See that look-ups miss no update of their own trainer, and few of others.
+        """Check that look-ups miss no update of their own trainer, and no more of others' than allowed.
 
         Raises:
-            PlanError: one does.
+            PlanError: a look-up misses more.
         """
         missing = self._made[rows] - self._seen[trainer][slots]
         of_others = missing.sum(1) - missing[:, trainer]

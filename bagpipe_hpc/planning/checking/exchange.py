@@ -1,4 +1,4 @@
-"""What simulated trainers exchange where each row has one home; `executor` carries plans out with it."""
+"""What simulated trainers exchange where each row has one home; part of `executor`."""
 
 from collections.abc import Sequence
 from itertools import count
@@ -18,7 +18,7 @@ def exchanged(part: TrainerPlan) -> Exchange:
     """What a trainer exchanges for a batch.
 
     Raises:
-        PlanError: its plan does not say.
+        PlanError: its part of the plan does not say.
     """
     found = part.exchanged
     if found is None:
@@ -30,11 +30,11 @@ def carried(flows: Sequence[Flow], rows: Sequence[NDArray[Any]]) -> list[list[ND
     """Carry rows of one kind to the trainers that they are for, in one hop or in two.
 
     Args:
-        flows: of each trainer.
-        rows: that each trainer sends, `[N]`, for the others by the grid's `sending_places`.
+        flows: the flow of each trainer.
+        rows: what each trainer sends, `[N]`, ordered by receiver as in the grid's `sending_places`.
 
     Returns:
-        What each trainer takes in of each.
+        For each trainer, what it receives from each.
 
     Raises:
         PlanError: a trainer expects another number of rows than is sent to it.
@@ -60,7 +60,7 @@ def carried(flows: Sequence[Flow], rows: Sequence[NDArray[Any]]) -> list[list[ND
 
 
 def _through(flow: Flow, relay: int) -> Counts:
-    """Rows of each trainer in a relay's row for each in its column, itself among both: `[C, R]`."""
+    """How many rows each trainer of a relay's row sends to each of its column, the relay included: `[C, R]`."""
     if not flow.grid.is_direct:
         return flow.relayed
     alone = flow.source[:, np.newaxis].copy()
@@ -74,7 +74,7 @@ def _require_rows(receiver: int, sender: int, sent: int, expected: int) -> None:
 
 
 def _cut(rows: NDArray[Any], counts: Counts) -> list[NDArray[Any]]:
-    """Rows that lie one part behind the other."""
+    """Cut rows into consecutive parts of these sizes."""
     return [rows[piece] for piece in pieces(counts)]
 
 
@@ -82,8 +82,8 @@ class Copies:
     """Copies of rows in the caches of trainers that are not their homes.
 
     Args:
-        caches: values by slot, of each trainer.
-        slots: the first slots of each cache are for copies.
+        caches: each trainer's values by slot, int64 `[slots]`.
+        slots: how many slots, the first ones of each cache, are for copies.
     """
 
     def __init__(self, caches: Sequence[Int64s], slots: int) -> None:
@@ -100,7 +100,7 @@ class Copies:
         """Send the rest of the copies for a batch, unless they were sent before.
 
         Args:
-            plan: of the batch, whose rows are fetched.
+            plan: the plan of the batch, whose rows are fetched.
             row_in: the row in each slot of each home.
         """
         batch = plan.shared.batch
@@ -112,7 +112,7 @@ class Copies:
         self._send(batch, sent, [part.counts.rest_slot for part in parts], row_in)
 
     def send_next(self, plan: BatchPlan, row_in: Sequence[dict[int, int]]) -> None:
-        """Send the copies that the next batch gets as soon as this one has updated the rows."""
+        """Send the copies for the next batch of rows that this batch has just updated."""
         parts = [exchanged(part) for part in plan.trainers]
         sent = _flowing(parts, Kind.NEXT_COPIES, [part.next_sent for part in parts])
         self._send(plan.shared.batch + 1, sent, [part.counts.next_slot for part in parts], row_in)
@@ -138,16 +138,16 @@ class Copies:
 
 
 def _flowing(parts: Sequence[Exchange], kind: Kind, rows: Sequence[NDArray[Any]]) -> list[list[NDArray[Any]]]:
-    """What each trainer takes in of each, of one kind."""
+    """For each trainer, what it receives from each, of one kind of rows."""
     return carried([part.counts.flow(kind) for part in parts], rows)
 
 
 class HomeSums:
-    """What homes sum of the gradients of a batch.
+    """The gradients of a batch as homes sum them.
 
     Args:
-        plan: of the batch.
-        sums: of each trainer's slice, int64 `[U]`, in the order of its slots.
+        plan: the plan of the batch.
+        sums: gradients summed over each trainer's slice, int64 `[U]`, in the order of its slots.
     """
 
     def __init__(self, plan: BatchPlan, sums: Sequence[Int64s]) -> None:
@@ -157,7 +157,7 @@ class HomeSums:
             for own, part, trainer in zip(sums, self._parts, plan.trainers, strict=True)
         ]
         self._trainers = len(self._parts)
-        self._given = []  # now and later: the gradients that each home gets of each trainer, its own among them
+        self._given = []  # for now, then later: the gradients that each home gets from each trainer, itself included
         for part, kind in enumerate((Kind.NOW_GRADIENTS, Kind.LATER_GRADIENTS)):
             given = _flowing(self._parts, kind, [of_slice[part] for of_slice in self._slices])
             for home, of_users in enumerate(given):
@@ -179,7 +179,7 @@ class HomeSums:
     def _total(
         self, home: int, summed: Sequence[Summed], given: Sequence[Sequence[Int64s]]
     ) -> tuple[NDArray[np.int32], Int64s]:
-        """What a home sums; of rows that a trainer of each host holds, what all of these do."""
+        """What a home sums; for rows that a trainer of each host holds, the sum over all of these trainers."""
         sums = _sum_at(home, summed[home], given[home])
         if hosted := summed[home].hosted:
             of_host = self._parts[home].hosted.of_host
@@ -196,7 +196,7 @@ def _sum_at(home: int, summed: Summed, given: Sequence[Int64s]) -> Int64s:
     """The sums of the gradients that a home gets.
 
     Raises:
-        PlanError: a trainer has another number of them than it expects.
+        PlanError: a trainer has another number of gradients than the home expects.
     """
     sums = np.zeros(summed.slots.size, dtype=np.int64)
     for user, (piece, own) in enumerate(zip(pieces(summed.sources), given, strict=True)):

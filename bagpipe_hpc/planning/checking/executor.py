@@ -1,9 +1,10 @@
-"""Simulated trainers carry plans out, without time or MPI, and refuse what cannot be.
+"""Simulated trainers carry plans out, without time or MPI, and refuse what cannot be carried out.
 
 Arithmetic is in whole numbers. A row's value is an integer, and the gradient of a look-up depends on the value that was
 read, so that a single stale, lost or doubled update changes the final tables. Rows are fetched as early or as late as
 the engine's rules allow, since either may be what shows a broken rule. An update changes a row even where
-gradients are zero, except for policies that add changes: there those of several trainers must make up one, as with SGD.
+gradients are zero, except for policies that add changes: there, as with SGD, the changes of several trainers must add
+up to one update.
 """
 
 from collections import deque
@@ -23,7 +24,7 @@ from bagpipe_hpc.planning.checking.exchange import Copies, HomeSums
 _PRIME = 2_147_483_629
 _POISON = -(10**12)
 GROWTH = 3
-"""Factor of a row's value in an update, so that one without gradients shows; 1 where updates are sums of changes."""
+"""Factor of a row's value in an update, so that an update without gradients shows; 1 where updates are sums."""
 
 Int64s = NDArray[np.int64]
 
@@ -36,13 +37,16 @@ def _gradient(values: Int64s, batch: int) -> Int64s:
 def train_plainly(
     batches: Sequence[Bags], total_rows: int, table: Int64s | None = None, growth: int = GROWTH
 ) -> Int64s:
-    """What plans must end in: every batch reads the tables and updates them before the next one.
+    """The tables that plans must end in: every batch reads the tables and updates them before the next one.
 
     Args:
         batches: global rows of each batch.
-        total_rows: of all tables.
+        total_rows: rows of all tables.
         table: first values, int64 `[total_rows]`; the rows' numbers if left out.
         growth: factor of a row's value in an update.
+
+    Returns:
+        The values after all batches, int64 `[total_rows]`.
     """
     if table is None:
         table = np.arange(total_rows, dtype=np.int64)
@@ -61,12 +65,12 @@ class PlanExecutor:
     """Trainers with a row cache and a mover each, and one store, without time or MPI.
 
     Args:
-        total_rows: of all tables; a row's first value is its number.
+        total_rows: rows of all tables; a row's first value is its number.
         trainers: number of trainers.
         shared: slots below this number hold the same row on every trainer.
         private: further slots of each trainer.
-        eager: rows are fetched and written back as early as plans allow it, or as late.
-        most_missing: where rows are added, updates of others that a look-up may miss; None where they are not.
+        eager: true: rows are fetched and written back as early as plans allow; false: as late.
+        most_missing: where changes of rows are added, most updates of others that a look-up may miss; else None.
     """
 
     def __init__(
@@ -85,7 +89,7 @@ class PlanExecutor:
         self._shared = shared
         self._slot_of: list[dict[int, int]] = [{} for _ in range(trainers)]  # row -> slot, for each trainer
         self._row_in: list[dict[int, int]] = [{} for _ in range(trainers)]  # slot -> row
-        self._written: list[set[int]] = [set() for _ in range(trainers)]  # rows that may stay until they are fetched
+        self._written: list[set[int]] = [set() for _ in range(trainers)]  # written back, still in their slots
         self._added = AddedRows(self.store, self._caches, most_missing or 0, _PRIME)
         self._eager, self._most_missing = eager, most_missing
         self._growth = GROWTH if most_missing is None else 1
@@ -99,19 +103,19 @@ class PlanExecutor:
         self._plans: Sequence[BatchPlan] = ()
 
     def wanted_table(self, batches: Sequence[Bags]) -> Int64s:
-        """What a run of these batches must end in: the tables of plain training.
+        """The tables that a run of these batches must end in, int64 `[total_rows]`: those of plain training.
 
-        Where look-ups may miss updates, it is the first tables and all changes that were made.
+        Where look-ups may miss updates, they are the first tables plus all changes that were made.
         """
         if self._most_missing:
             return (np.arange(self.store.size) + self._added.changes) % _PRIME
         return train_plainly(batches, self.store.size, growth=self._growth)
 
     def run(self, plans: Sequence[BatchPlan], batches: Sequence[Bags]) -> None:
-        """Carry out a segment: plans and global rows of its batches.
+        """Carry out a segment, given the plans and the global rows of its batches.
 
         Raises:
-            PlanError: a plan asks for what cannot be.
+            PlanError: a plan cannot be carried out.
         """
         self._retired = 0
         self._plans = plans
@@ -139,7 +143,7 @@ class PlanExecutor:
                 )
 
     def _read_early(self, number: int, plan: BatchPlan, rows: Bags) -> None:
-        """See that all micro-batches but the last find their rows before those of the batch are fetched."""
+        """Check that all micro-batches but the last find their rows before the batch's rows are fetched."""
         for trainer, (part, own) in enumerate(zip(plan.trainers, _slices_of(plan, rows), strict=True)):
             if part.micro_batches is None:
                 continue
@@ -243,7 +247,7 @@ class PlanExecutor:
             self._added.merge(trainer, row, slot, base)
 
     def _occupy(self, where: str, trainer: int, row: int, slot: int, *, is_private: bool) -> None:
-        """Put a row into a slot; one that was written back and is there still has to go."""
+        """Put a row into a slot; a row that was written back and is still there is dropped."""
         held = self._row_in[trainer].get(slot)
         if held in self._written[trainer]:
             self._drop(trainer, held)
@@ -257,7 +261,7 @@ class PlanExecutor:
         self._row_in[trainer][slot] = row
 
     def _give_up(self, trainer: int, row: int) -> None:
-        """Once a row is fetched, it is held no more where it was written back; where it was added, by others alone."""
+        """Drop a row that a trainer fetches: where it was written back, everywhere; where it was added, only here."""
         for other, written in enumerate(self._written):
             if row in written and (other == trainer or row not in self._added.base_of[other]):
                 self._drop(other, row)
@@ -361,10 +365,10 @@ class PlanExecutor:
 
 
 def _require_one_way(plan: BatchPlan) -> None:
-    """See that no row is put and added with one group, by whomever.
+    """Check that no row is both put and added with one group, by any trainers.
 
     Raises:
-        PlanError: one is: which comes first is chance.
+        PlanError: a row is: it would be chance which comes first.
     """
     put = [part.write_back_rows for part in plan.trainers]
     added = [part.additions.rows for part in plan.trainers if part.additions is not None]

@@ -1,14 +1,14 @@
 """ScratchPipe (ISCA 2022), `scratchpipe`: rows stay until their slots are needed, and the least recently used leave.
 
-Look-ahead makes the cache always hit: which rows leave for batch b is settled while batch b - past is computed, with
+With look-ahead the cache always hits: which rows leave for batch b is decided while batch b - past is computed, with
 the batches up to b + future at hand. A row of the batches b - past to b + future is *held*.
 
     plan(b)     misses of b take free slots; where these are too few, rows leave that are not held, least recently used
-                first; a row that is used by none of the batches looked at is as recently used as its last batch
-    leave       behind batch b - past, with the group of that name: its own rows are held, so all that leave have their
-                last update
-    fetch(b)    once group b - past - future - 1 is at the servers, or a later one where slots are lacking, at the
-                latest b - past, with which the rows have left that make room for b
+                first; a row counts as used when the newest loaded batch that looks it up is
+    leave       behind batch b - past, with the group of the same number: the rows of this batch are held, so all rows
+                that leave have had their last update
+    fetch(b)    once group b - past - future - 1 is at the servers; where slots are lacking, a later group, at the
+                latest b - past, with which the rows leave that make room for b
 
 Legend: `U` unique rows of a batch.
 """
@@ -30,7 +30,7 @@ from bagpipe_hpc.planning.slots import UNLIMITED, CacheSlots
 from bagpipe_hpc.planning.window import Window
 
 _STATE_BYTES = 5
-"""Of a row, beside its slot: its newest use, and whether it has or will have a slot."""
+"""Memory for a row beside its slot: its newest use, and whether it has or will have a slot."""
 
 
 class ScratchPipe(Policy):
@@ -44,14 +44,14 @@ class ScratchPipe(Policy):
 
     def __init__(self, settings: Any, facts: RunFacts) -> None:
         super().__init__(settings, facts)
-        self.fetches_late = facts.cache_rows > 0  # else all batches tell how many rows are held at most
+        self.fetches_late = facts.cache_rows > 0  # else all batches must be read to know how many rows are held
 
     def window(self, wanted: Window) -> Window:  # noqa: ARG002
         """The batches whose rows are held, whatever is wanted."""
         return Window(self.settings.past + 1 + self.settings.future, 1)
 
     def planner(self, window: Window, shared_capacity: int = UNLIMITED, private_capacity: int = UNLIMITED) -> Planner:
-        """A planner in NumPy; it needs the window of `window`."""
+        """A planner in NumPy; it needs the window that `window` returns."""
         facts = self.facts
         return ScratchPipePlanner(
             facts.total_rows,
@@ -72,7 +72,7 @@ class ScratchPipe(Policy):
         return CacheSlots(min(self.facts.total_rows, self.facts.cache_rows), 0)
 
     def least_bytes(self, window: Window, most_batches: int) -> int:
-        """Of the planner's arrays over all rows."""
+        """As by default, with the planner's further arrays over all rows."""
         return super().least_bytes(window, most_batches) + _STATE_BYTES * self.facts.total_rows
 
 
@@ -80,9 +80,13 @@ class ScratchPipePlanner(RulePlanner):
     """Plans ScratchPipe's rules; each is a method of its own.
 
     Args:
-        arguments: as for `RulePlanner`. All rows take shared slots; without a limit of these, what is not held leaves.
-        past: batches before the one that rows make room for whose rows stay.
-        future: batches behind it whose rows stay.
+        total_rows: as for `RulePlanner`.
+        trainers: as for `RulePlanner`.
+        window: as for `RulePlanner`.
+        shared_capacity: slots for all rows; without a limit, every row that is not held leaves.
+        private_capacity: as for `RulePlanner`; none is used.
+        past: when rows make room for a batch, the rows of this many batches before it stay.
+        future: when rows make room for a batch, the rows of this many batches after it stay.
         settings: as for `RulePlanner`.
     """
 
@@ -102,7 +106,7 @@ class ScratchPipePlanner(RulePlanner):
         self._past, self._future = past, future
         self._capacity = shared_capacity
         self._newest_use = np.full(total_rows, -1, dtype=np.int32)
-        self._is_in = np.zeros(total_rows, dtype=np.bool_)  # once the batches that are planned have come
+        self._is_in = np.zeros(total_rows, dtype=np.bool_)  # has a slot once the planned batches have come
         self._count_in = self._planned = self._list_bytes = 0
         self._left: Int64s = np.empty(0, dtype=np.int64)
         self._used: deque[tuple[int, NDArray[np.integer]]] = deque()  # rows of planned batches, the oldest first
@@ -120,12 +124,12 @@ class ScratchPipePlanner(RulePlanner):
         self._newest_use[batch.unique] = number
 
     def choose(self, number: int, batch: LoadedBatch, following: LoadedBatch | None) -> RowChoice:
-        """Every row stays for now, at all trainers; but room is made for the batch that comes `past` batches later.
+        """Let every row of the batch stay, at all trainers; make room for the batch that comes `past` batches later.
 
         Raises:
             CapacityError: the rows that are held do not fit.
         """
-        left = [np.empty(0, dtype=np.int64)]  # for the batches before that one there is nobody to leave
+        left = [np.empty(0, dtype=np.int64)]  # nothing leaves for the first batches
         while (ahead := self._planned - number) <= min(self._past, len(self._loaded)):
             left.append(self._make_room_for(self._planned, self._loaded[ahead - 1] if ahead else batch))
             self._planned += 1
@@ -139,15 +143,15 @@ class ScratchPipePlanner(RulePlanner):
         return self._left
 
     def prefetch_after(self, number: int) -> int:
-        """Rows that are absent left for a batch that is further back than `future`, or were never here."""
+        """An absent row left to make room for a batch more than `future` batches back, or was never in the cache."""
         return max(NO_GROUP, number - self._past - self._future - 1)
 
     def latest_prefetch_after(self, number: int) -> int:
-        """With this group the rows have left that make room for the batch."""
+        """The group with which rows leave to make room for the batch."""
         return max(NO_GROUP, number - self._past)
 
     def is_held(self, newest_use: int, planned: int) -> bool:
-        """Whether rows stay that are used by no loaded batch behind `newest_use`, while room is made for `planned`."""
+        """Whether rows whose newest loaded use is batch `newest_use` stay while room is made for batch `planned`."""
         return newest_use >= planned - self._past
 
     def _make_room_for(self, planned: int, batch: LoadedBatch) -> Int64s:
@@ -169,7 +173,7 @@ class ScratchPipePlanner(RulePlanner):
         return left
 
     def _least_recently_used(self, planned: int, wanted: int) -> Int64s:
-        """So many rows that are not held, or all there are."""
+        """`wanted` rows that are not held, or all there are, least recently used first, int64."""
         found = [np.empty(0, dtype=np.int64)]
         while wanted > 0 and self._used and not self.is_held(self._used[0][0], planned):
             rows = self._last_used_by(*self._used.popleft())
@@ -180,12 +184,12 @@ class ScratchPipePlanner(RulePlanner):
         return np.concatenate(found)
 
     def _last_used_by(self, number: int, rows: NDArray[np.integer]) -> NDArray[np.integer]:
-        """Those of a batch's rows that no later batch uses; the others are, or will be, in a list of one."""
+        """Those of a batch's rows that no later batch uses; the others are, or will be, in a later batch's list."""
         last: NDArray[np.integer] = rows[self._newest_use[rows] == number]
         return last
 
     def _drop_stale(self) -> None:
-        """Shorten the lists where they have twice as many rows as there are."""
+        """Shorten the lists where they have more than twice as many rows as the cache."""
         if sum(rows.size for _, rows in self._used) > 2 * self._count_in:
             shorter = ((number, self._last_used_by(number, rows)) for number, rows in self._used)
             self._used = deque((number, rows) for number, rows in shorter if rows.size)

@@ -1,1 +1,1 @@
-"""FAE: batches of hot samples alone, whose rows stay with every trainer, and cold batches, whose rows do not."""
+"""FAE: batches of hot samples, whose rows stay with every trainer, and cold batches, whose rows do not stay."""

@@ -1,8 +1,8 @@
-"""How large a share of an epoch's cold and hot samples takes its turn, by the test loss: FAE's schedule R. Pure.
+"""FAE's schedule R: adapts the share of an epoch's cold and hot samples in a turn to the test loss. Pure.
 
-The share is halved when the test loss has risen behind a turn's hot batches, and doubled when it fell four times in a
-row (the Shuffle Scheduler of Adnan et al., PVLDB 15(1)). A turn ends at an evaluation within the epoch, so evaluations
-are where they are for any share.
+The share is halved when the test loss has risen after a turn's hot batches, and doubled when it fell four times in a
+row (the Shuffle Scheduler of Adnan et al., PVLDB 15(1)). A turn ends at one of the evaluations within the epoch, so the
+share does not move the evaluations.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,17 +14,17 @@ from bagpipe_hpc.plan.section_order import Section
 from bagpipe_hpc.planning.policies.fae.order import COLD, HOT
 
 _IMPROVEMENTS = 4
-"""In a row, behind which the share is doubled."""
+"""Improvements in a row after which the share is doubled."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """The share of a turn, and what it goes by.
+    """The share of a turn, and what it depends on.
 
     Attributes:
-        percent: of the batches of an epoch, 1 to 100.
-        log_loss: of the test rows, behind the hot batches of the turn before; None before the first.
-        improved: behind so many turns in a row it was smaller than behind the one before.
+        percent: share of the batches of an epoch, 1 to 100.
+        log_loss: test loss after the hot batches of the turn before; None before the first.
+        improved: number of turns in a row after which the loss was smaller than after the turn before.
     """
 
     percent: int
@@ -32,7 +32,7 @@ class Share:
     improved: int = 0
 
     def next(self, log_loss: float) -> "Share":
-        """The share of the next turn, where that is the test loss behind the hot batches of this one."""
+        """The share of the next turn, given the test loss after the hot batches of this one."""
         if self.log_loss is None:
             return replace(self, log_loss=log_loss)
         if log_loss > self.log_loss:
@@ -48,7 +48,7 @@ class Turn(NamedTuple):
 
     Attributes:
         first: number of the first batch.
-        last: one after that of the last.
+        last: number of the last batch, and one.
         percent: the share.
     """
 
@@ -65,8 +65,8 @@ class Epochs:
         cold: number of cold samples.
         hot: number of hot samples.
         batch_size: samples of a batch.
-        evaluated_every: steps from one evaluation to the next, from the first step of the first epoch on; 0: there are
-            none but at the ends of epochs.
+        evaluated_every: steps from one evaluation to the next, counted from the first step of the first epoch; 0: only
+            the ends of epochs have evaluations.
     """
 
     cold: int
@@ -80,9 +80,9 @@ class Epochs:
         return -(-(self.cold + self.hot) // self.batch_size)
 
     def split(self, batch: int) -> tuple[int, int]:
-        """How many of the first batches are cold, and how many hot, where a turn ends: about as in the whole epoch.
+        """How many of the first `batch` batches are cold, and how many hot: about the proportion of the whole epoch.
 
-        Batches of both kinds at the end of the epoch are none of these.
+        Batches at the end of the epoch that mix both kinds do not count.
         """
         cold, hot = self.cold // self.batch_size, self.hot // self.batch_size
         batch = min(batch, cold + hot)
@@ -90,7 +90,7 @@ class Epochs:
         return of_cold, batch - of_cold
 
     def turn_end(self, epoch: int, first: int, percent: int) -> int:
-        """Where a turn ends that begins with batch `first`: at the first evaluation when its share is trained."""
+        """The end of a turn that begins with batch `first`: the first evaluation once its share is trained."""
         begin = epoch * self.batches
         wanted = first + max(1, -(-self.batches * percent // 100))
         every = self.evaluated_every or self.batches
@@ -98,11 +98,11 @@ class Epochs:
         return min(self.batches, due)
 
     def turns(self, epoch: int, share: Share, heard: Iterable[Heard]) -> tuple[list[Turn], Share]:
-        """The turns of an epoch, as they are or, with the present share, will be; and the share behind them.
+        """The turns of an epoch, and the share after them; turns to come are laid out with the present share.
 
         Args:
-            epoch: of these samples, from 0.
-            share: of the first turn of the first epoch.
+            epoch: number of the epoch on these samples, from 0.
+            share: the share of the first turn of the first epoch.
             heard: evaluations so far.
         """
         losses, found = {one.place: one.log_loss for one in heard}, []
@@ -112,7 +112,7 @@ class Epochs:
         return [turn for turn, _ in found], share
 
     def _turns_of(self, epoch: int, share: Share, losses: dict[tuple[int, int], float]) -> Iterator[tuple[Turn, Share]]:
-        """Each turn of an epoch, and the share behind it."""
+        """Each turn of an epoch, and the share after it."""
         first = 0
         while first < self.batches:
             turn = Turn(first, self.turn_end(epoch, first, share.percent), share.percent)
@@ -123,7 +123,7 @@ class Epochs:
             first = turn.last
 
     def sections(self, turns: Iterable[Turn]) -> list[Section]:
-        """The parts of an epoch that are not empty, in their order; what is left of both kinds comes at the end."""
+        """The sections of an epoch that are not empty, in order; what is left of both kinds comes at the end."""
         size, found = self.batch_size, []
         for turn in turns:
             (first_cold, first_hot), (last_cold, last_hot) = self.split(turn.first), self.split(turn.last)

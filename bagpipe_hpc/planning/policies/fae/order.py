@@ -1,7 +1,4 @@
-"""The order of samples in which batches are hot or cold, and blocks of such batches take turns. Pure.
-
-Legend: `P` pieces of blocks.
-"""
+"""The order of samples in which batches are hot or cold, and sections of such batches take turns. Pure."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +14,7 @@ Int64s = NDArray[np.int64]
 AreHot = Callable[[int, int], NDArray[np.bool_]]
 """Whether samples `first` up to `last` are hot, bool `[last - first]`."""
 LayOut = Callable[[int, int], Sequence[Section]]
-"""In which sections so many cold samples and so many hot ones take turns."""
+"""Gives the sections in which these numbers of cold and of hot samples take turns."""
 COLD, HOT = 0, 1
 """Kinds of samples."""
 
@@ -26,14 +23,14 @@ def sections(cold: int, hot: int, batch_size: int, share_percent: int) -> list[S
     """How cold and hot samples take turns.
 
     A share of the cold samples comes first, then as large a share of the hot ones, and so on. Each part is cut to whole
-    batches, and what is left over is carried on to the next part of its kind. So every batch is hot or cold, but for
-    one: what is left of both, less than a batch each, comes at the end, cold samples first.
+    batches, and what is left over is carried on to the next part of its kind. So every batch is either hot or cold,
+    except at the end: what is left of both kinds, less than a batch of each, comes last, cold samples first.
 
     Args:
         cold: number of cold samples.
         hot: number of hot samples.
         batch_size: samples of a batch.
-        share_percent: of a part, 1 to 100.
+        share_percent: share of a kind's samples in a part, 1 to 100.
 
     Returns:
         The parts that are not empty, in their order.
@@ -63,15 +60,15 @@ def hot_batches(cold: int, hot: int, batch_size: int, share_percent: int) -> Int
 
 
 def hot_cold_order(default: SampleOrder, lay_out: LayOut, are_hot: AreHot) -> SectionOrder:
-    """Cold samples and hot ones in turn.
+    """The order in which cold and hot samples take turns.
 
-    So each block of samples is read once for its cold samples, once for its hot ones, and once more for each section
-    that begins within it.
+    Each block of samples is read once for its cold samples, once for its hot ones, and once more for each section that
+    begins within it.
 
     Args:
         default: the order of all samples.
         lay_out: gives the sections.
-        are_hot: tells hot samples.
+        are_hot: tells which samples are hot.
     """
     numbers = default.blocks()
     hot = np.zeros(default.block_count, dtype=np.int64)
@@ -103,7 +100,7 @@ class KindOrder(SampleOrder):
         default: the order of all samples.
         kind: `COLD` or `HOT`.
         counts: samples of the kind in each block, int64 `[blocks]`.
-        are_hot: tells hot samples.
+        are_hot: tells which samples are hot.
     """
 
     default: SampleOrder = field(kw_only=True)

@@ -13,24 +13,24 @@ from bagpipe_hpc.planning.slots import UNLIMITED
 from bagpipe_hpc.planning.window import Window
 
 WINDOW = Window(2, 1, serial=True)
-"""A batch is read ahead, to see whether a block of hot batches ends."""
+"""The window of FAE: one batch is read ahead, to see whether a block of hot batches ends."""
 
 
 class HotBlockPlanner(RulePlanner):
-    """Hot rows stay with every trainer through a block of hot batches; those of a cold batch leave at once.
+    """Hot rows stay with every trainer through a block of hot batches; rows of a cold batch leave at once.
 
-    A batch is hot if each of its rows is. A block is a run of hot batches in a segment. A row of it is fetched by the
-    first batch that uses it, behind the write-backs of all batches before the block, and written back behind the last
-    batch of the block. A cold batch fetches its rows behind the write-backs of all batches before it.
+    A batch is hot if all its rows are. A block is a run of hot batches in a segment. A row of a block is fetched for
+    the first batch that uses it, after the write-backs of all batches before the block, and written back after the last
+    batch of the block. A cold batch fetches its rows after the write-backs of all batches before it.
 
     Args:
-        is_hot: of each row, bool `[rows]`.
+        is_hot: whether each row is hot, bool `[rows]`.
         trainers: number of trainers T.
         shared_capacity: as for `RulePlanner`.
         private_capacity: as for `RulePlanner`.
         verify: as for `RulePlanner`.
         feature_tables: as for `RulePlanner`.
-        any_block: while slots are measured, take a block to use all hot rows: it may be one of other batches later.
+        any_block: while slots are measured, assume that a block uses all hot rows: later blocks may differ.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class HotBlockPlanner(RulePlanner):
         self._goes_on = self._ends = False
 
     def start_segment(self, *, training: bool, first_step: int) -> None:
-        """No block goes on from the segment before."""
+        """Forget the batches of earlier segments; no block goes on from them."""
         super().start_segment(training=training, first_step=first_step)
         self._goes_on = self._ends = False
 
@@ -76,11 +76,11 @@ class HotBlockPlanner(RulePlanner):
         return RowChoice(dead, private, now=~private)
 
     def leaving(self, number: int, batch: LoadedBatch) -> Int64s:
-        """All rows that are left when a block ends."""
+        """When a block ends, all rows that are still in the caches."""
         return self.rows.resident if self._ends else super().leaving(number, batch)
 
     def prefetch_after(self, number: int) -> int:
-        """All batches before it, or before its block, are written back."""
+        """The group of the batch before; none within a block, whose first batch has waited for it."""
         return NO_GROUP if self._goes_on else super().prefetch_after(number)
 
     def size(self) -> PlannerSize:

@@ -49,7 +49,7 @@ class FaePolicy(Policy):
 
     @classmethod
     def prepare(cls, settings: FaeSettings, training: TrainingRows) -> None:
-        """Make the profile, where it is not there.
+        """Make the profile, if it does not exist.
 
         Raises:
             BagpipeError: as for `make_profile`.
@@ -58,7 +58,7 @@ class FaePolicy(Policy):
 
     @classmethod
     def order(cls, settings: FaeSettings, default: SampleOrder, training: TrainingRows) -> SectionOrder:
-        """Shares of the cold samples and of the hot ones in turn, each in the order of `default`.
+        """Shares of the cold samples and of the hot ones in turn, each kind in the order of `default`.
 
         Raises:
             BagpipeError: as for `read_profile`.
@@ -76,7 +76,7 @@ class FaePolicy(Policy):
 
     @classmethod
     def hears(cls, settings: FaeSettings) -> bool:
-        """Where the share adapts to the test loss."""
+        """True where the share adapts to the test loss."""
         return settings.adapt_share
 
     @classmethod
@@ -86,7 +86,7 @@ class FaePolicy(Policy):
 
     @classmethod
     def decision(cls, settings: FaeSettings, training: TrainingRows) -> str:
-        """What the last evaluation has made of the share; nothing where it was within a turn."""
+        """How the last evaluation changed the share; empty where that evaluation was within a turn."""
         hot = read_profile(settings, training)
         epochs = Epochs(
             hot.sample_count - hot.hot_samples, hot.hot_samples, training.batch_size, training.evaluated_every
@@ -101,7 +101,7 @@ class FaePolicy(Policy):
         return f"test loss {now.log_loss:.6f}, share {before.percent} % -> {now.percent} %"
 
     def window(self, wanted: Window) -> Window:  # noqa: ARG002
-        """No batch's rows are fetched before the one before it is written back, but for those of a hot block."""
+        """Outside a hot block, a batch's rows are fetched only once the batch before it is written back."""
         return WINDOW
 
     def planner(
@@ -123,5 +123,5 @@ class FaePolicy(Policy):
         )
 
     def least_bytes(self, window: Window, most_batches: int) -> int:
-        """A byte a row more than others."""
+        """As by default, and a byte a row."""
         return super().least_bytes(window, most_batches) + self.facts.total_rows

@@ -1,8 +1,8 @@
 """Finds the hot rows of training rows, and the samples that look up nothing else.
 
-The rows with the most look-ups in a uniform sample of the training samples are hot, those of all tables together, as
-in the released code of FAE (Adnan et al., PVLDB 15(1)); the paper searches for a threshold of look-ups. A second pass
-tells for each training sample whether all its rows are hot.
+The rows of all tables with the most look-ups in a uniform sample of the training samples are hot, as in the released
+code of FAE (Adnan et al., PVLDB 15(1)); the paper searches for a threshold of look-ups. A second pass finds for each
+training sample whether all its rows are hot.
 
 Legend: `R` rows of all tables, `n` training samples.
 """
@@ -33,9 +33,9 @@ log = logging.getLogger(__name__)
 
 _READ_SAMPLES = 1 << 16
 _ROW_BYTES = 18
-"""The counts, and beside them a sorted copy and two flags."""
+"""Memory for each row: the counts, a sorted copy of them, and two flags."""
 _USUAL_BUDGET_BYTES = 256 << 20
-"""Of FAE's scripts."""
+"""The value in FAE's scripts."""
 
 Bools = NDArray[np.bool_]
 Int64s = NDArray[np.int64]
@@ -48,7 +48,7 @@ class ProfileSettings:
     Attributes:
         budget_rows: most hot rows.
         sample_percent: share of the training samples whose look-ups are counted, above 0 up to 100.
-        seed: by which these samples are drawn.
+        seed: seed for drawing these samples.
     """
 
     budget_rows: int
@@ -59,8 +59,8 @@ class ProfileSettings:
 def budget_of(settings: FaeSettings, training: TrainingRows) -> int:
     """Most hot rows.
 
-    Where `policy.hot_rows` leaves it open: what `cache.rows` has room for beside the rows of a cold batch, which are no
-    more than its look-ups; half of it at least. Without `cache.rows`, what fits 256 MiB.
+    Where `policy.hot_rows` is 0: as many as `cache.rows` has room for beside the rows of a cold batch, which are no
+    more than its look-ups, but at least half of `cache.rows`. Without `cache.rows`, as many as fit into 256 MiB.
     """
     if settings.hot_rows:
         return settings.hot_rows
@@ -70,7 +70,7 @@ def budget_of(settings: FaeSettings, training: TrainingRows) -> int:
 
 
 def profile_path(settings: FaeSettings, training: TrainingRows) -> Path:
-    """Where the profile of training rows is: beside the shards, named by how it is made, if no file is named."""
+    """Path of the profile: if the settings name no file, it lies beside the shards, named by how it is made."""
     made = f"hot_rows-{budget_of(settings, training)}-{settings.sample_percent:g}-{training.seed}.h5"
     return Path(training.directory) / (settings.profile or made)
 
@@ -80,7 +80,7 @@ def read_profile(settings: FaeSettings, training: TrainingRows) -> HotRows:
 
     Raises:
         DataError: there is none, or it is damaged.
-        SettingError: it is of other rows, or was made in another way.
+        SettingError: it describes other rows, or was made with other settings.
     """
     path = profile_path(settings, training)
     hot, problems = load_hot_rows(path), []
@@ -101,12 +101,12 @@ def read_profile(settings: FaeSettings, training: TrainingRows) -> HotRows:
 
 
 def make_profile(settings: FaeSettings, training: TrainingRows) -> HotRows:
-    """The profile of training rows, made and written first where it is not there.
+    """The profile of training rows; makes and writes it first if it does not exist.
 
     Raises:
         ConfigError: it cannot be written.
-        CapacityError: this host has no memory to count look-ups of each row.
-        DataError: the data are missing or damaged, or what is there is no profile.
+        CapacityError: this host lacks the memory to count look-ups of each row.
+        DataError: the data are missing or damaged, or the file is not a profile.
         SettingError: as for `read_profile`.
     """
     path = profile_path(settings, training)
@@ -126,7 +126,7 @@ def make_profile(settings: FaeSettings, training: TrainingRows) -> HotRows:
 
 
 def find_hot_rows(directory: Path, manifest: ShardManifest, settings: ProfileSettings) -> HotRows:
-    """Count look-ups, choose the hot rows, and see which samples look up nothing else.
+    """Count look-ups, choose the hot rows, and find the samples that look up nothing else.
 
     Memory is 9 bytes a row of the tables, twice that while rows are chosen, and a bit a sample.
 
@@ -137,7 +137,7 @@ def find_hot_rows(directory: Path, manifest: ShardManifest, settings: ProfileSet
 
     Raises:
         ConfigError: there are no training samples.
-        CapacityError: this host has not as much memory.
+        CapacityError: this host does not have this much memory.
         DataError: a shard is missing or damaged.
     """
     require_stored_look_ups(directory, manifest)
@@ -164,10 +164,10 @@ def find_hot_rows(directory: Path, manifest: ShardManifest, settings: ProfileSet
 
 
 def hottest(counts: Int64s, budget_rows: int) -> Int64s:
-    """The rows with the largest counts, ascending; of equal ones the first.
+    """The rows with the largest counts, ascending, int64; of rows with equal counts the lower ones.
 
     Args:
-        counts: of each row, int64 `[R]`.
+        counts: the count of each row, int64 `[R]`.
         budget_rows: most rows.
     """
     if budget_rows >= counts.size:
@@ -184,7 +184,7 @@ def all_hot(bags: Bags, is_hot: Bools) -> Bools:
 
     Args:
         bags: global rows of samples.
-        is_hot: of each row, bool `[R]`.
+        is_hot: whether each row is hot, bool `[R]`.
     """
     samples = np.ones(bags.samples, dtype=np.bool_)
     samples[bags.sample_of_value[~is_hot[bags.values]]] = False
@@ -201,6 +201,6 @@ def _counts(shards: ClickShards, first_rows: Int64s, total_rows: int, settings: 
 
 
 def _read(shards: ClickShards, first_rows: Int64s) -> Iterator[tuple[int, Bags]]:
-    """All samples in pieces, whose length is a multiple of 8: the number of the first, and global rows."""
+    """All samples in pieces whose length is a multiple of 8: the number of a piece's first sample, and global rows."""
     for first in range(0, shards.rows, _READ_SAMPLES):
         yield first, shards.read_look_ups(first, min(first + _READ_SAMPLES, shards.rows)).plus(first_rows)

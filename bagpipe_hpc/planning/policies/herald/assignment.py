@@ -13,14 +13,14 @@ from bagpipe_hpc.planning.policies.herald.held_rows import NOBODY, HeldRows
 
 
 class ByLocation:
-    """An `Assignment` that follows the trainers' caches by the batches of a segment.
+    """An `Assignment` that tracks the trainers' caches from the batches of a segment.
 
     Each trainer gets as many samples as its contiguous slice would have, in the batch's order.
 
     Args:
-        held: nobody holds anything yet.
+        held: the rows that trainers hold; empty at first.
         trainers: number of trainers T.
-        features: of which the rows count; None for all.
+        features: numbers of the features whose rows count; None for all.
     """
 
     def __init__(self, held: HeldRows, trainers: int, features: Int64s | None = None) -> None:
@@ -51,13 +51,13 @@ class ByLocation:
 def by_score(scores: NDArray[np.integer], number: int) -> Int64s:
     """Give samples, one after the other, to the trainer with the highest score of those whose slice is not full.
 
-    Of equal ones it is the first in the order number, number + 1, ... mod T, so that ties are shared out fairly. Which
-    trainer a sample gets depends on who is full alone. So all samples up to the one that fills the next trainer are
-    given at once.
+    Of trainers with equal scores it is the first in the order number, number + 1, ... mod T, so that ties are shared
+    out fairly. Which trainer a sample gets depends only on which trainers are full. So all samples up to the one that
+    fills the next trainer are given at once.
 
     Args:
-        scores: `[n, T]`.
-        number: of the batch.
+        scores: score of each sample at each trainer, `[n, T]`.
+        number: number of the batch.
 
     Returns:
         The trainer of each sample, int64 `[n]`.

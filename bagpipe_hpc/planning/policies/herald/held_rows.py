@@ -1,13 +1,13 @@
-"""Which trainer holds which row: Herald's caches as they are known from the batches alone.
+"""Which trainer holds which row: Herald's caches, derived from the batches alone.
 
-A training batch updates every row that it uses. So behind a batch a row is up to date at one trainer at most: its
-*holder*. It follows from a batch's users of the row:
+A training batch updates every row that it uses. So after a batch a row is up to date at one trainer at most: its
+*holder*. Who that is follows from the trainers that use the row in the batch:
 
-    the holder is a user            it stays the holder; if there are others, they get copies and send gradients to it
-    it is none, or there is none    one of the users becomes the holder, and fetches the row once the old one, if there
-                                    is one, has written it back
+    the holder is a user            it stays the holder; other users get copies and send gradients to it
+    it is not, or there is none     one of the users becomes the holder, and fetches the row once the old holder, if
+                                    there is one, has written it back
 
-A holder lets go of the rows that it used longest ago where it holds more than it may.
+A trainer that holds more rows than it may lets go of those that it used longest ago.
 
 Legend: `V` look-ups of a batch, `U` unique rows of it.
 """
@@ -22,13 +22,13 @@ from bagpipe_hpc.planning.batch_rows import Int32s, Int64s, distinct
 NOBODY = -1
 """Holder of a row that is at the servers alone."""
 _FEW = 1024
-"""Rows in a queue that are not looked through for those that have left."""
+"""A queue with no more surplus rows than this is not searched for rows that have left."""
 
 
 class HeldRows:
     """The holders of all rows, while batches of a segment are taken in one after the other.
 
-    Two objects that are given the same batches say the same, whatever the order of the look-ups in them.
+    Two objects that are given the same batches have the same holders, whatever the order of look-ups within a batch.
 
     Args:
         total_rows: rows of all tables.
@@ -45,16 +45,16 @@ class HeldRows:
 
     @staticmethod
     def bytes_for(total_rows: int, most: int) -> int:
-        """Memory of its arrays."""
+        """Bytes of its arrays."""
         return total_rows * (8 if most else 4)
 
     @property
     def nbytes(self) -> int:
-        """Memory that it takes for sure."""
+        """Bytes that it takes at least."""
         return self._holder.nbytes + self._last_use.nbytes
 
     def clear(self) -> None:
-        """Nobody holds anything."""
+        """Let no trainer hold anything."""
         self._holder.fill(NOBODY)
         self._last_use.fill(-1)
         self._batch = 0
@@ -72,11 +72,11 @@ class HeldRows:
 
         Args:
             rows: global rows of its look-ups, `[V]`.
-            users: the trainer of each, `[V]`.
+            users: the trainer of each look-up, `[V]`.
 
         Returns:
-            Rows that their holders let go for it: those that another trainer is to hold, and those for which there is
-            no room; ascending, int64.
+            Rows that their holders let go of for this batch: those that another trainer is to hold, and those for which
+            there is no room; ascending, int64.
         """
         pair_rows, pair_users = np.divmod(distinct(rows.astype(np.int64) * self._trainers + users), self._trainers)
         first = np.flatnonzero(np.diff(pair_rows, prepend=-1))
@@ -97,7 +97,7 @@ class HeldRows:
         return np.bincount(holders, minlength=self._trainers)
 
     def _make_room(self, unique: Int64s, holders: Int32s) -> list[Int64s]:
-        """Let the trainers that hold too much let go of what they used longest ago; of one batch, lower rows first."""
+        """Make trainers that hold too many rows drop those used longest ago; of the same batch, lower rows first."""
         self._last_use[unique] = self._batch
         used = np.split(unique[np.argsort(holders, kind="stable")], np.cumsum(self._rows_of(holders))[:-1])
         evicted = []
@@ -125,12 +125,12 @@ class HeldRows:
         return evicted
 
     def _tidy(self, trainer: int) -> None:
-        """Take rows out of a trainer's queue that have left, or were used since."""
+        """Remove rows from a trainer's queue that have left, or were used in a later batch."""
         queue = [(batch, self._still(trainer, batch, rows)) for batch, rows in self._queues[trainer]]
         self._queues[trainer] = deque(queue)
         self._queued[trainer] = sum(rows.size for _, rows in queue)
 
     def _still(self, trainer: int, batch: int, rows: Int64s) -> Int64s:
-        """Those of the rows that a trainer used in a batch that it still holds and has not used since."""
+        """Of rows that a trainer used in a batch, those that it still holds and has not used since."""
         still: Int64s = rows[(self._holder[rows] == trainer) & (self._last_use[rows] == batch)]
         return still

@@ -1,4 +1,4 @@
-"""Herald's rules for rows: held by the trainer that trained them last, and sent only when another one reads them."""
+"""Herald's rules: a row is held by a trainer that used it last, and sent only when another trainer reads it."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ _NO_ROWS = np.empty(0, dtype=np.int64)
 
 
 class HeraldSlots(HomeSlots):
-    """Copies for a batch come once the one before has ended."""
+    """One area for copies: those for a batch come only once the batch before has ended."""
 
     areas = 1
 
@@ -24,12 +24,12 @@ class HeraldPlanner(ExchangePlanner):
     """Plans on-demand synchronisation. A row's home is its holder (`HeldRows`), so homes move.
 
     Its window is serial: all that a batch changed is in place before the next batch's rows are fetched. With a window
-    of one batch nobody knows who reads a row next, and every row leaves.
+    of one batch it is not known who reads a row next, so every row leaves.
 
     Args:
         arguments: as for `ExchangePlanner`.
-        held: nobody holds anything yet.
-        on_demand: rows are written back when they leave; false: whenever they were updated.
+        held: the rows that trainers hold; empty at first.
+        on_demand: true: rows are written back when they leave; false: after every update.
         settings: as for `ExchangePlanner`.
     """
 
@@ -39,26 +39,26 @@ class HeraldPlanner(ExchangePlanner):
         super().__init__(*arguments, **settings)
         self.held = held
         self._on_demand = on_demand
-        self._is_taken = False  # whether `held` knows the batch that comes next
+        self._is_taken = False  # whether `held` has taken in the next batch
         self._leaving = _NO_ROWS
 
     def start_segment(self, *, training: bool, first_step: int) -> None:
-        """Forget the batches of earlier segments; nobody holds anything."""
+        """Forget the batches of earlier segments; no trainer holds anything."""
         super().start_segment(training=training, first_step=first_step)
         self.held.clear()
         self._is_taken = False
 
     def choose_homes(self, batch: UsedBatch, fetched: Bools) -> NDArray[np.integer]:
-        """A row that is fetched is for the trainer that is to hold it."""
+        """The home of a fetched row is the trainer that is to hold it."""
         if not self._is_taken:
             self._take(batch)
         return self.held.holders(batch.unique[fetched])
 
     def choose(self, number: int, batch: LoadedBatch, following: LoadedBatch | None) -> RowChoice:  # noqa: ARG002
-        """Rows leave that another trainer is to hold in the next batch, or for which there is no room then."""
+        """Let rows leave that another trainer is to hold in the next batch, or for which there is no room then."""
         of_all = np.ones(batch.unique.size, dtype=np.bool_)
         self._is_taken = following is not None
-        if following is None:  # the last batch of a segment; else nobody knows who reads a row next
+        if following is None:  # the last batch of a segment, or a window of one: the next readers are not known
             self.held.clear()
             self._leaving = _NO_ROWS
             return RowChoice(dead=of_all, private=~of_all, now=of_all)
@@ -68,11 +68,11 @@ class HeraldPlanner(ExchangePlanner):
         return RowChoice(dead, private=~of_all, now=of_all)
 
     def leaving(self, number: int, batch: LoadedBatch) -> Int64s:  # noqa: ARG002
-        """Those of the rows that leave which the batch does not use."""
+        """Rows that leave and that the batch does not use."""
         return self._leaving
 
     def written(self, number: int, batch: UsedBatch, placed: Placed, retired: RetiredByGroup) -> RetiredByGroup:
-        """Rows that leave; or, if that is not on demand, all that the batch has updated."""
+        """Rows that leave; without `on_demand`, all that the batch has updated."""
         if self._on_demand:
             return retired
         updated = RetiredRows([batch.unique.astype(np.int64)], [placed.slots], [placed.homes])

@@ -13,9 +13,9 @@ from bagpipe_hpc.planning.slots import UNLIMITED
 from bagpipe_hpc.planning.window import Window
 
 _HOME_BYTES = 4
-"""Of a row whose home is known."""
+"""Memory for the home of a row."""
 _BATCHES = 2
-"""Each batch is planned with the next one in view."""
+"""The window: each batch is planned with the next one in view."""
 
 
 class HeraldPolicy(Policy):
@@ -30,7 +30,7 @@ class HeraldPolicy(Policy):
         return Window(min(_BATCHES, wanted.lookahead), 1, serial=True)
 
     def assignment(self) -> Assignment | None:
-        """By the rows that trainers hold; it follows their caches by itself."""
+        """By the rows that trainers hold; it tracks their caches by itself."""
         if not self.settings.location_aware:
             return None
         return ByLocation(self.new_held_rows(), self.facts.trainers, self.telling_features)
@@ -57,10 +57,10 @@ class HeraldPolicy(Policy):
 
     @property
     def most_held(self) -> int:
-        """Rows that a trainer holds at most beyond those of a batch; 0 for any number.
+        """Most rows that a trainer holds beyond those of a batch; 0 for any number.
 
-        It is known before the first batch, so that the assignment knows it too: of `cache.rows`, what copies of all
-        rows that a slice can use would leave. A single trainer needs none.
+        It must be known before the first batch, because the assignment needs it too: `cache.rows` less copies of all
+        rows that a slice can use. A single trainer needs no copies.
         """
         facts = self.facts
         copies = facts.slice_rows if facts.trainers > 1 else 0
@@ -70,8 +70,8 @@ class HeraldPolicy(Policy):
     def telling_features(self) -> np.ndarray | None:
         """Numbers of the features whose rows count; None for all.
 
-        Those with the largest tables: all trainers use the rows of a small one in every batch, so that it says little
-        where they are.
+        These are the features with the largest tables. All trainers use the rows of a small table in every batch, so it
+        says little where they are.
         """
         facts, wanted = self.facts, self.settings.telling_features
         if not 0 < wanted < facts.features:
@@ -81,7 +81,7 @@ class HeraldPolicy(Policy):
         return np.sort(np.argsort(-sizes, kind="stable")[:wanted])
 
     def least_bytes(self, window: Window, most_batches: int) -> int:  # noqa: ARG002
-        """Memory that a planner takes for sure, with that of the assignment."""
+        """Bytes that a planner and the assignment take at least."""
         held = HeldRows.bytes_for(self.facts.total_rows, self.most_held)
         ways = 2 if self.settings.location_aware else 1
         return (

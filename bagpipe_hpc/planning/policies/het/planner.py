@@ -1,8 +1,8 @@
 """HET's rules: rows that several trainers hold and change, pulled and added as late as the bound allows.
 
-Batch x, on every trainer: look all rows of the slice up; pull those that are not held, and those of which the servers
-have more than s updates that this trainer has not seen; update; add the changes of rows of which more than s updates
-are unsent, and of rows that leave. All look-ups of a batch come before its additions, and these before the next one's.
+Batch x, on every trainer: look up all rows of the slice; pull those that are not held, and those for which the servers
+have more than s updates that this trainer has not seen; update; add the changes of rows with more than s unsent
+updates, and of rows that leave. All look-ups of a batch come before its additions, and these before the next batch.
 """
 
 from collections import deque
@@ -29,11 +29,11 @@ _NO_ROWS = np.empty(0, dtype=np.int64)
 _NO_SLOTS = np.empty(0, dtype=np.int32)
 _NOTHING = TrainerPlan(_NO_SLOTS, _NO_SLOTS, _NO_ROWS, _NO_SLOTS, _NO_ROWS, _NO_SLOTS, _NO_ROWS, _NO_SLOTS)
 SLOTS_A_ROW = 2
-"""Its own and its base's."""
+"""The row's own slot and that of its base."""
 
 
 def state_bytes(total_rows: int, trainers: int) -> int:
-    """Memory of the per-row state: a line for each trainer, the clock at the servers, and a scratch number."""
+    """Bytes of the per-row state: a line for each trainer, the clock at the servers, and a scratch number."""
     return 4 * total_rows * (trainers + 2)
 
 
@@ -43,17 +43,17 @@ class HetPlanner:
     Args:
         total_rows: rows of all tables.
         trainers: number of trainers.
-        window: of one batch.
+        window: a window of one batch.
         shared_capacity: slots before those of the rows; none is used.
         private_capacity: slots of each trainer.
-        settings: of the policy.
+        settings: the policy's settings.
         most_held: rows that a trainer may hold between two batches; None for any number.
     """
 
     loads_beside = False
     """As `Planner.loads_beside`."""
     cache_kind = TrainerCache
-    """What knows a trainer's cache."""
+    """The class that tracks a trainer's cache."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class HetPlanner:
         """Decide on a batch, and write the decision down."""
         parts = self._loaded.popleft()
         looked_up = [self._look_through(part.values) for part in parts]
-        # Everybody pulls before anybody adds.
+        # All trainers pull before any adds.
         reads = [
             cache.read(number, rows, self._clocks) for cache, (rows, _) in zip(self.caches, looked_up, strict=True)
         ]
@@ -158,13 +158,13 @@ class HetPlanner:
         return PlannerSize(state_bytes(self._clocks.size, len(self.caches)), self._window_bytes, 0, slots)
 
     def _look_through(self, values: Int64s) -> tuple[Int64s, Int32s]:
-        """The rows of look-ups, each once, and for each look-up which of them it is."""
+        """The distinct rows of look-ups, and for each look-up the index of its row among these."""
         rows = distinct(values)
         self._scratch[rows] = np.arange(rows.size, dtype=np.int32)
         return rows, self._scratch[values]
 
     def _additions(self, cache: TrainerCache, lines: NDArray[np.integer]) -> dict[str, Any]:
-        """The fields of a plan for what a trainer adds: all that is unsent in some lines; none of an evaluation."""
+        """The fields of a plan for what a trainer adds: all that is unsent in these lines; none in an evaluation."""
         if not self._training:
             return {}
         slots, bases = self._slots(lines), self._bases(lines)

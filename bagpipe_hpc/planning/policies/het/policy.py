@@ -20,7 +20,7 @@ class HetPolicy(Policy):
 
     @property
     def most_missing(self) -> int:
-        """Updates that were added and not seen, s at most; and unsent ones of each other trainer, as many."""
+        """At most s updates that were added and not seen, and at most s unsent ones of each other trainer."""
         return self.facts.trainers * int(self.settings.staleness)
 
     def planner(self, window: Window, shared_capacity: int = UNLIMITED, private_capacity: int = UNLIMITED) -> Planner:
@@ -37,7 +37,7 @@ class HetPolicy(Policy):
 
     @property
     def most_held(self) -> int | None:
-        """Rows that a trainer holds between two batches: what `cache.rows` leaves beside those that a slice can use.
+        """Most rows that a trainer holds between two batches: `cache.rows` less those that a slice can use.
 
         None where `cache.rows` is not set.
         """
@@ -45,5 +45,5 @@ class HetPolicy(Policy):
         return max(0, facts.cache_rows // SLOTS_A_ROW - facts.slice_rows) if facts.cache_rows else None
 
     def least_bytes(self, window: Window, most_batches: int) -> int:  # noqa: ARG002
-        """Memory that a planner takes for sure."""
+        """Bytes that a planner takes at least."""
         return state_bytes(self.facts.total_rows, self.facts.trainers)

@@ -1,12 +1,12 @@
-"""One trainer's cache of HET, as it is known from the batches alone: clocks, and updates that are not added yet.
+"""One trainer's cache in HET, derived from the batches alone: clocks, and updates that are not added yet.
 
 A row that is held has a *line*, with these numbers, as in HET's released cache:
 
-    clock    updates of the row, by whomever, that its value is known to hold: those at the server when it was pulled,
-             and this trainer's own that were added since
+    clock    updates of the row, by any trainer, that its value is known to contain: those at the server when it was
+             pulled, and this trainer's own that were added since
     unsent   updates of this trainer that are not added yet
 
-An update is what a batch does to a row, however often it looks the row up; the released cache counts each look-up.
+A batch makes one update of a row, however often it looks the row up; the released cache counts each look-up.
 
 Legend: `U` rows of this trainer's slice, each once.
 """
@@ -27,9 +27,9 @@ class Read(NamedTuple):
     """What a trainer does to look rows up.
 
     Attributes:
-        lines: of all rows, int32 `[U]`.
-        is_new: rows that were not held, bool `[U]`.
-        is_stale: rows that were held, and are pulled anew.
+        lines: the line of each row, int32 `[U]`.
+        is_new: whether the row was not held, bool `[U]`.
+        is_stale: whether the row was held, and is pulled anew, bool `[U]`.
     """
 
     lines: Int32s
@@ -42,10 +42,10 @@ class TrainerCache:
 
     Args:
         total_rows: rows of all tables.
-        lines: gives numbers to lines.
+        lines: the pool of their numbers.
         bound: s, for look-ups and for updates.
-        eviction: as `policy.eviction` names it.
-        pin_after: as `policy.pin_after`.
+        eviction: value of `policy.eviction`.
+        pin_after: value of `policy.pin_after`.
     """
 
     def __init__(self, total_rows: int, lines: SlotPool, bound: int, eviction: str = "lru", pin_after: int = 0) -> None:
@@ -78,9 +78,9 @@ class TrainerCache:
         """Look rows up.
 
         Args:
-            number: of the batch, from 0.
-            rows: distinct, `[U]`.
-            clocks: updates of each row that are added, by whomever, int32 `[rows of all tables]`.
+            number: number of the batch, from 0.
+            rows: distinct rows, int64 `[U]`.
+            clocks: updates of each row that any trainer has added, int32 `[rows of all tables]`.
         """
         lines = self._line_of[rows]
         is_new = lines == _NONE
@@ -97,12 +97,12 @@ class TrainerCache:
         return Read(lines, is_new, is_stale)
 
     def misses_too_much(self, clocks: Int32s, lines: Int32s) -> Bools:
-        """Rows of which more updates were added elsewhere than a look-up may miss."""
+        """Whether more updates of each row were added elsewhere than a look-up may miss, bool `[lines]`."""
         too_much: Bools = clocks - self._clock[lines] > self._bound
         return too_much
 
     def update(self, lines: Int32s) -> Int32s:
-        """Note an update of the rows in some lines; those of which as many are unsent as there may be, and one more."""
+        """Note an update of the rows in these lines; returns those lines that now have too many unsent updates."""
         self._unsent[lines] += 1
         return lines[self._unsent[lines] > self._bound]
 
@@ -110,11 +110,11 @@ class TrainerCache:
         """Add the updates that are unsent to the rows at the servers.
 
         Args:
-            lines: distinct ones.
-            clocks: those of the rows go on by as many.
+            lines: distinct lines.
+            clocks: updates added so far, as for `read`; those of the rows grow by the number that is added.
 
         Returns:
-            The rows of the lines.
+            The rows of the lines, int64.
         """
         rows: Int64s = self._row[lines]
         sent = self._unsent[lines]
@@ -129,10 +129,10 @@ class TrainerCache:
         return lines[self._unsent[lines] > 0]
 
     def choose_leaving(self, number: int, most: int) -> Int64s:
-        """The lines that leave behind batch `number`, so that `most` are left.
+        """The lines that leave after batch `number`, so that `most` are left.
 
-        Rows that the batch uses leave last. Of the others it is those with the fewest uses, where these count, then
-        those used longest ago, then the lower rows.
+        Rows that the batch uses leave last. Of the others, those with the fewest uses leave first, where uses count,
+        then those used longest ago, then the lower rows.
         """
         if (excess := self._held - most) <= 0:
             return np.empty(0, dtype=np.int64)
@@ -148,12 +148,12 @@ class TrainerCache:
         return np.concatenate((first, even))
 
     def has_unsent(self, lines: NDArray[np.integer]) -> Bools:
-        """Whether updates of the rows in lines are not added."""
+        """Whether the rows in these lines have updates that are not added, bool `[lines]`."""
         unsent: Bools = self._unsent[lines] > 0
         return unsent
 
     def leave(self, lines: NDArray[np.integer]) -> None:
-        """Let rows go; their lines may be others' from the next batch on."""
+        """Let rows go; from the next batch on, other rows may take their lines."""
         self._line_of[self._row[lines]] = _NONE
         self._free(lines)
 

@@ -1,1 +1,1 @@
-"""Hotline (ISCA 2024): the samples whose rows are all here are computed while the rows of the others are fetched."""
+"""Hotline (ISCA 2024): computes samples whose rows are all in the cache while the rows of the others are fetched."""

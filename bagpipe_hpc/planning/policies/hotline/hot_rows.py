@@ -1,4 +1,4 @@
-"""Which rows all trainers keep, from what the batches so far have looked up. Pure."""
+"""Which rows all trainers keep, derived from the look-ups of the batches so far. Pure."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,21 +6,21 @@ from numpy.typing import NDArray
 from bagpipe_hpc.planning.policies.hotline.settings import HotlineSettings
 
 _ROW_BYTES = 6
-"""State of a row: its count, and two bits in a byte each."""
+"""State of a row: its count, and two flags of a byte each."""
 
 
 class HotRows:
-    """Counts look-ups and chooses hot rows, for a segment; whoever sees the same batches chooses the same rows.
+    """Counts look-ups and chooses hot rows, for a segment; two objects that see the same batches choose the same rows.
 
-    A hot row is held by all trainers from the first batch on that looks it up, until it is no longer hot.
+    A hot row is held by all trainers from the first batch that looks it up, until it is no longer hot.
 
     Args:
-        total_rows: of all tables.
-        most: hot rows.
+        total_rows: rows of all tables.
+        most: most hot rows.
         settings: when they are chosen.
 
     Attributes:
-        held: rows that all trainers hold behind the batches seen so far, bool `[total_rows]`.
+        held: rows that all trainers hold after the batches seen so far, bool `[total_rows]`.
     """
 
     def __init__(self, total_rows: int, most: int, settings: HotlineSettings) -> None:
@@ -33,7 +33,7 @@ class HotRows:
 
     @staticmethod
     def state_bytes(total_rows: int) -> int:
-        """Memory that it takes."""
+        """Bytes that it takes."""
         return total_rows * _ROW_BYTES
 
     def see(self, rows: NDArray[np.integer]) -> NDArray[np.int64]:
@@ -57,7 +57,7 @@ class HotRows:
         return demoted
 
     def _choose(self) -> None:
-        """The rows with the largest counts are hot; of those with the same count the first ones."""
+        """Make the rows with the largest counts hot; of rows with the same count, the lower ones."""
         hot = np.flatnonzero(self._counts)
         if hot.size > self._most:
             hot = hot[np.argsort(-self._counts[hot], kind="stable")[: self._most]]

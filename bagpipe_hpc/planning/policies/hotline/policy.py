@@ -1,8 +1,8 @@
 """Hotline, `hotline`: samples that touch hot rows alone are computed while the rows of the others are fetched.
 
 Oracle and reference go through the same batches: before a batch, the rows that all trainers hold say which samples are
-*popular*; behind it, its look-ups are counted (`HotRows`). The planner counts alike, so rows are where they are thought
-to be.
+*popular*; after it, its look-ups are counted (`HotRows`). The planner counts in the same way, so rows are where the
+assignment expects them.
 """
 
 from typing import Any
@@ -38,11 +38,11 @@ class Hotline(Policy):
             raise SettingError("policy.hot_rows", 0, "say how many rows are hot, or set cache.rows, of which half are")
 
     def window(self, wanted: Window) -> Window:  # noqa: ARG002
-        """One batch: what hides the fetches are popular samples."""
+        """One batch: fetches hide behind the popular samples of the same batch."""
         return Window(1, 1)
 
     def start_learning(self) -> HotRows:
-        """What learns the hot rows of a segment."""
+        """A new object that learns the hot rows of a segment."""
         return HotRows(self.facts.total_rows, self._most, self.settings)
 
     def planner(self, window: Window, shared_capacity: int = UNLIMITED, private_capacity: int = UNLIMITED) -> Planner:
@@ -71,13 +71,13 @@ class Hotline(Policy):
         return share_out
 
     def popular(self, rows: Bags, hot: HotRows) -> NDArray[np.bool_]:
-        """Which samples look up held rows alone, bool `[n]`."""
+        """Whether each sample looks up only rows that are held, bool `[n]`."""
         others = rows.sample_of_value[~hot.held[rows.values]]
         popular: NDArray[np.bool_] = np.bincount(others, minlength=rows.samples) == 0
         return popular
 
     def deal(self, popular: NDArray[np.bool_]) -> list[Assigned]:
-        """The samples of each trainer: sums of both kinds differ by one at most."""
+        """The samples of each trainer; the totals of both kinds differ by one at most between trainers."""
         trainers = self.facts.trainers
         first, second = np.flatnonzero(popular), np.flatnonzero(~popular)
         bounds = slice_bounds(first.size, trainers)
@@ -90,7 +90,7 @@ class Hotline(Policy):
         return given
 
     def remark(self, most_batches: int) -> str:
-        """That no row is ever hot, where segments end before."""
+        """Says that no row is ever hot, where segments end before rows are chosen."""
         learning = self.settings.learning_batches
         if not 0 < most_batches <= learning:
             return ""
@@ -101,5 +101,5 @@ class Hotline(Policy):
         )
 
     def least_bytes(self, window: Window, most_batches: int) -> int:
-        """Of the planner's arrays over all rows, and of what shares samples out."""
+        """As by default, with the counts of the planner and of the assignment."""
         return super().least_bytes(window, most_batches) + 2 * HotRows.state_bytes(self.facts.total_rows)

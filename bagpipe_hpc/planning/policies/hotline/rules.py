@@ -15,7 +15,7 @@ class HotlinePlanner(RulePlanner):
     """Plans without look-ahead. Every sum is waited for, since the next batch reads the hot rows at once.
 
     Args:
-        start: what learns the hot rows of a segment.
+        start: gives a new object that learns the hot rows of a segment.
         arguments: as for `RulePlanner`.
         settings: as for `RulePlanner`.
     """
@@ -32,9 +32,9 @@ class HotlinePlanner(RulePlanner):
         self._hot = self._start()
 
     def choose(self, number: int, batch: LoadedBatch, following: LoadedBatch | None) -> RowChoice:  # noqa: ARG002
-        """Rows that are not hot leave behind the batch; those of one trainer among several are its own.
+        """Let rows that are not hot leave after the batch; among several trainers, rows of only one user are private.
 
-        Where there is but one, all slots are shared: before rows are hot, a batch takes those of hot rows.
+        A single trainer has only shared slots, so that before rows are hot a batch can take the slots of hot rows.
         """
         self._demoted = self._hot.see(batch.rows)
         dead = self.is_dead(batch)
@@ -42,12 +42,12 @@ class HotlinePlanner(RulePlanner):
         return RowChoice(dead=dead, private=private, now=np.ones_like(dead))
 
     def is_dead(self, batch: LoadedBatch) -> Bools:
-        """Rows that are not held behind the batch."""
+        """Whether each row is not held after the batch, bool `[U]`."""
         dead: Bools = ~self._hot.held[batch.unique]
         return dead
 
     def leaving(self, number: int, batch: LoadedBatch) -> Int64s:  # noqa: ARG002
-        """Rows that are no longer hot, and that the batch does not use."""
+        """Rows that are no longer hot and that the batch does not use."""
         return self._demoted[~self.rows.are_in(self._demoted, batch.unique)]
 
     def size(self) -> PlannerSize:

@@ -1,11 +1,11 @@
 """`pinned`: the look-ahead rule, but a plan's hottest rows stay with the trainers until the segment ends.
 
-Which rows these are says a plan of tables (`bagpipe place`), such as RecShard's (ASPLOS 2022). A pinned row is fetched
+A plan of tables (`bagpipe place`), such as RecShard's (ASPLOS 2022), says which rows these are. A pinned row is fetched
 when it is first used. It is never dead, so it is never private: its gradients are summed, now or behind the next batch,
-and it is written back with the segment's closing plan. Everything else is as with `bagpipe`.
+and it is written back with the segment's closing plan. Everything else is as with the policy `bagpipe`.
 
-With `cache.sharing = "tiered"` a plan's pinned rows are with every trainer, its hosted ones with a trainer of each
-host, and all others have one home (FlexShard).
+With `cache.sharing = "tiered"`, every trainer holds a plan's pinned rows, one trainer of each host holds its hosted
+rows, and all others have one home (FlexShard).
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from bagpipe_hpc.rows.placements.settings import made_file
 from bagpipe_hpc.rows.placements.table_plan import read_plan
 
 _TIER_BYTES = 9
-"""Of a row of which tier, holder and slot are known."""
+"""Memory for the tier, holder and slot of a row."""
 _NO_ROWS = np.empty(0, dtype=np.int64)
 
 
@@ -43,7 +43,7 @@ class PinnedPolicy(LookaheadPolicy):
         """Which rows stay with all trainers, and which with a trainer of each host.
 
         Raises:
-            BagpipeError: no file is named, or it is no plan of these tables, or for other hosts of trainers.
+            BagpipeError: no file is named, or it is not a plan of these tables, or it is for another number of hosts.
         """
         facts = self.facts
         plan = read_plan(made_file("policy.plan", self.settings.plan))
@@ -67,19 +67,19 @@ class PinnedPolicy(LookaheadPolicy):
 
     @property
     def trainers_of_host(self) -> int:
-        """Those of the plan's hosts, where rows are held once a host."""
+        """Trainers of a host in the plan, where rows are held once a host; else 0."""
         return self.tiers.of_host if self.facts.sharing == "tiered" and self.tiers.hosted.size else 0
 
     @cached_property
     def pinned(self) -> Bools:
-        """Which rows stay, bool `[rows of all tables]`; errors as of `tiers`."""
+        """Which rows stay, bool `[rows of all tables]`; errors as for `tiers`."""
         found = np.zeros(self.facts.total_rows, dtype=np.bool_)
         found[self.tiers.everywhere] = found[self.tiers.hosted] = True
         return found
 
     @property
     def rule(self) -> Callable[..., Planner]:
-        """The look-ahead rule for the way that rows are shared, but for the pinned rows."""
+        """The planner of the look-ahead rule with pinned rows, for the way in which rows are shared."""
         if self.facts.sharing == "tiered":
             return partial(PinnedTieredPlanner, grid=self.facts.grid, tiers=self.tiers, pinned=self.pinned)
         if self.facts.sharing == "home":
@@ -87,9 +87,9 @@ class PinnedPolicy(LookaheadPolicy):
         return partial(PinnedPlanner, pinned=self.pinned)
 
     def expected_slots(self, beginning: CacheSlots) -> CacheSlots:
-        """Those of `bagpipe`, and one for each pinned row: it comes sooner or later, and stays."""
+        """As `bagpipe`, and a slot for each pinned row, which comes sooner or later, and stays."""
         facts = self.facts
-        if facts.sharing == "tiered":  # which have theirs from the start
+        if facts.sharing == "tiered":  # pinned and hosted rows have their slots from the start
             fixed = self.tiers.slots
             of_others = super().expected_slots(beginning._replace(private=beginning.private - fixed))
             return of_others._replace(private=min(facts.total_rows, of_others.private + fixed))
@@ -100,18 +100,18 @@ class PinnedPolicy(LookaheadPolicy):
         return expected._replace(shared=min(facts.total_rows, expected.shared + rows))
 
     def least_bytes(self, window: Window, most_batches: int) -> int:
-        """As of `bagpipe`, and the list of pinned rows."""
+        """As `bagpipe`, and the flags of pinned rows."""
         of_tiers = _TIER_BYTES * self.facts.total_rows if self.facts.sharing == "tiered" else 0
         return super().least_bytes(window, most_batches) + self.pinned.nbytes + of_tiers
 
 
 class PinnedPlanner(LookaheadPlanner):
-    """Replicated rows; the arguments are those of `LookaheadPlanner`.
+    """Replicated rows, of which the pinned ones stay.
 
     Args:
-        arguments: as there.
+        arguments: as for `LookaheadPlanner`.
         pinned: which rows stay, bool `[rows]`.
-        settings: as there.
+        settings: as for `LookaheadPlanner`.
     """
 
     def __init__(self, *arguments: Any, pinned: Bools, **settings: Any) -> None:
@@ -134,5 +134,5 @@ class PinnedTieredPlanner(PinnedPlanner, TieredExchange, HomePlanner):
     Args:
         arguments: as for `PinnedPlanner`.
         tiers: which rows several trainers hold.
-        settings: as there.
+        settings: as for `PinnedPlanner`.
     """

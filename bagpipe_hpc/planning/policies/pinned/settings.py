@@ -1,4 +1,4 @@
-"""The own settings of `pinned`. Standard library only: every command that reads settings does."""
+"""The settings of `pinned`. Standard library only: every command that reads settings imports this."""
 
 from dataclasses import dataclass
 

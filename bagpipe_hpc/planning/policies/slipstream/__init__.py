@@ -1,1 +1,1 @@
-"""Slipstream: FAE, where samples that look up rows alone that have stopped moving are left out."""
+"""Slipstream: FAE, but samples are left out that look up only rows that have stopped moving."""

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class SlipstreamPolicy(FaePolicy):
-    """FAE, and hot samples are left out that look up stale rows alone: rows that hardly moved between two snapshots."""
+    """FAE, but hot samples are left out that look up only stale rows: rows that hardly moved between two snapshots."""
 
     settings: SlipstreamSettings
 
@@ -40,7 +40,7 @@ class SlipstreamPolicy(FaePolicy):
 
     @classmethod
     def prepare(cls, settings: FaeSettings, training: TrainingRows) -> None:
-        """As for `fae`; says so where nothing will be left out.
+        """As for `fae`; logs a warning where no sample will be left out.
 
         Raises:
             BagpipeError: as for `make_profile`.
@@ -61,7 +61,7 @@ class SlipstreamPolicy(FaePolicy):
 
     @classmethod
     def watched(cls, settings: SlipstreamSettings, training: TrainingRows) -> WatchedRows | None:
-        """The hot rows, twice in an epoch; None where it has too few hot batches, or nothing is to be left out.
+        """The hot rows, twice in an epoch; None where an epoch has too few hot batches, or nothing is to be left out.
 
         Raises:
             BagpipeError: as for `read_profile`.
@@ -99,8 +99,8 @@ class SlipstreamPolicy(FaePolicy):
         """What another run has decided at this step.
 
         Raises:
-            CheckpointError: its folder does not say.
-            SettingError: its rows are not these.
+            CheckpointError: its folder has no such decision.
+            SettingError: the decision is for another epoch or other rows.
         """
         path = memory_path(Path(self.settings.replay), sight.step)
         kept = load_memory(path)
@@ -141,7 +141,7 @@ class SlipstreamPolicy(FaePolicy):
         """Take up a first snapshot, or the stale rows of an epoch.
 
         Raises:
-            ValueError: it is neither.
+            ValueError: the arrays are neither.
         """
         if problem := self._problem(kept):
             raise ValueError(problem)
@@ -171,13 +171,13 @@ class SlipstreamPolicy(FaePolicy):
         return ""
 
     def keeping(self, segment: Segment) -> Keep | None:
-        """Behind the second snapshot of an epoch, all samples but those of hot batches that look up stale rows."""
+        """After the second snapshot of an epoch, `keep`: leaves out samples of hot batches that look up stale rows."""
         if segment.epoch != self._stale_in or not self._stale.any():
             return None
         return self.keep
 
     def keep(self, rows: Bags) -> NDArray[np.bool_] | None:
-        """Which samples of a hot batch stay, bool `[n]`; None for a cold one, which no hot sample joins."""
+        """Which samples of a hot batch stay, bool `[n]`; None for a cold batch, to which no hot sample is moved."""
         if not self._is_hot[rows.values].all():
             return None
         moved = np.where(self._stale[rows.values], np.float32(0), np.float32(1))
@@ -185,7 +185,7 @@ class SlipstreamPolicy(FaePolicy):
         return kept
 
     def _judged(self, sight: Sight) -> list[int]:
-        """Hot batches of the rest of the epoch, drawn by seed and epoch."""
+        """Some hot batches of the rest of the epoch, drawn by seed and epoch, ascending."""
         training = self.facts.training
         assert training is not None, "it trains"
         batches = _hot_batches(self.settings, training)
@@ -195,13 +195,13 @@ class SlipstreamPolicy(FaePolicy):
         return [int(batch) for batch in np.sort(drawn)]
 
     def _keys(self, rows: Bags, moved: NDArray[np.float32]) -> NDArray[np.float32]:
-        """As `sample_keys`, of a hot batch."""
+        """The keys of a hot batch's samples, as `sample_keys` gives them."""
         assert self._watched is not None, "it is shown what it watches"
         of_look_ups = moved[np.searchsorted(self._watched.rows, rows.values)]
         return sample_keys(rows, of_look_ups, self.settings.stale_look_ups)
 
     def least_bytes(self, window: Any, most_batches: int) -> int:
-        """Another byte a row than `fae`, and two snapshots."""
+        """As `fae`, with another byte a row and two snapshots."""
         watched, training = self._watched, self.facts.training
         snapshots = 2 * watched.rows.size * training.row_bytes if watched and training else 0
         return super().least_bytes(window, most_batches) + self.facts.total_rows + snapshots

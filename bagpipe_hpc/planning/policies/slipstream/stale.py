@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from bagpipe_hpc.plan.bags import Bags
 
 _LARGEST = 0.1
-"""No threshold is larger."""
+"""The largest threshold."""
 _MOST_ROUNDS = 25
-"""Of the bisection."""
+"""Most rounds of the bisection."""
 NEVER = np.inf
 """Key of a sample that no threshold leaves out."""
 
@@ -32,13 +32,13 @@ def movement(first: Floats, second: Floats) -> Floats:
 
 
 def sample_keys(bags: Bags, moved: Floats, stale_look_ups: int) -> Floats:
-    """For each sample the number that a threshold must exceed for it to be left out, float32 `[n]`.
+    """For each sample the number that a threshold must exceed for the sample to be left out, float32 `[n]`.
 
     A row is stale if it has moved by less than the threshold. So the key is the k-th smallest movement of a sample's
     look-ups; with k = 0 the largest. A sample with fewer look-ups than k, or with none, stays.
 
     Args:
-        bags: whatever values.
+        bags: the samples' look-ups; their values do not matter.
         moved: movement of the row of each look-up, float32 `[V]`.
         stale_look_ups: k.
     """
@@ -56,12 +56,12 @@ def find_threshold(keys: Floats, drop: float, tolerance: float) -> float:
     """The movement below which rows are stale, found by bisection so that about a share of the samples is left out.
 
     Args:
-        keys: of judged samples, float32 `[n]`.
+        keys: keys of judged samples, float32 `[n]`.
         drop: the share that is wanted.
-        tolerance: by which the share may differ.
+        tolerance: how far the share may be from that.
 
     Returns:
-        0, so that no row is stale, where 25 rounds find none.
+        The threshold; 0, so that no row is stale, where 25 rounds find none.
     """
     low, high = 0.0, _LARGEST
     for _ in range(_MOST_ROUNDS):
