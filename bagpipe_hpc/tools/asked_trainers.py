@@ -1,4 +1,4 @@
-"""How many trainers may be asked about, without any of them."""
+"""How many trainers a command may plan for without starting them."""
 
 from collections.abc import Sequence
 
@@ -7,19 +7,19 @@ from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.terminal import counted
 
 _FEW = 256
-"""Trainers that may always be asked about: most without a sample are soon planned for."""
+"""Trainers that may always be asked for: planning is fast for so few, even if most have no sample."""
 
 
 def require_samples(trainers: Sequence[int], config: Config, asked_by: str = "--trainers") -> None:
-    """See that a batch has samples for most trainers: planning for thousands that have none takes hours.
+    """Check that a batch has samples for most trainers: planning for thousands that have none takes hours.
 
     Args:
         trainers: numbers of trainers.
-        config: of the run.
-        asked_by: what asks for them.
+        config: settings of the run.
+        asked_by: the options that ask for them, for the message.
 
     Raises:
-        ConfigError: one of them is too large.
+        ConfigError: one of the numbers is too large.
     """
     samples = config.train.batch_size
     if (most := max(trainers)) > max(samples, _FEW):

@@ -1,4 +1,4 @@
-"""How far two checkpoints differ, value by value, whatever the numbers of servers that wrote them.
+"""How far two checkpoints differ, value by value, whatever the number of servers that wrote each.
 
 Differences are taken in float64. Equal means equal in value: zeros of both signs are equal, and infinities of one sign.
 A NaN equals nothing, not even a NaN: it differs infinitely, so that diverged runs never pass for equal ones.
@@ -25,7 +25,7 @@ from bagpipe_hpc.storage.checkpoints.saved_rows import stream_rows
 from bagpipe_hpc.tools.inspection.text_table import aligned
 
 MUST_AGREE = ("table_rows", "embedding_dim", "widths", "row_optimizer", "row_state_layout")
-"""What manifests must say alike, without which values have no counterpart."""
+"""Fields in which two manifests must agree, so that each value has a counterpart."""
 
 
 @dataclass
@@ -52,7 +52,7 @@ class PartDifference:
         Args:
             values: numbers of the first checkpoint, of any shape and type.
             others: those of the second.
-            name: says for indices into `values` which value that is.
+            name: turns indices into `values` into the name of that value.
         """
         self.values += values.size
         unequal = values != others
@@ -60,7 +60,7 @@ class PartDifference:
         if count == 0:
             return
         with np.errstate(invalid="ignore"):
-            # In which integers of 64 bits are themselves.
+            # long double represents every 64-bit integer exactly.
             differences = values[unequal].astype(np.longdouble) - others[unequal].astype(np.longdouble)
             distances = np.abs(differences).astype(np.float64)
         distances[np.isnan(distances)] = math.inf
@@ -72,7 +72,7 @@ class PartDifference:
         self.differing += count
 
     def merge(self, part: "PartDifference") -> None:
-        """Take in what was found in another part."""
+        """Add what was found in another part."""
         if part.differing and (self.differing == 0 or part.largest > self.largest):
             self.largest, self.where = part.largest, part.where
         self.differing += part.differing
@@ -131,13 +131,13 @@ class Comparison:
 
 
 def compare(first: Path, second: Path) -> Comparison:
-    """Compare two checkpoints; of a run's output folder the newest is taken.
+    """Compare two checkpoints; for a run's output folder, its newest is taken.
 
     Rows are streamed in pieces, so memory does not grow with the tables; the two dense files are held in full.
     Checksums are not checked: `Checkpoint.verify` does that.
 
     Raises:
-        CheckpointError: one cannot be read, or the two have other tables, widths, optimizers or dense layers.
+        CheckpointError: one cannot be read, or the two differ in tables, widths, optimizers or dense layers.
     """
     one, other = load_checkpoint(first), load_checkpoint(second)
     for name in MUST_AGREE:
@@ -179,7 +179,7 @@ def _compare_rows(one: Checkpoint, other: Checkpoint) -> list[PartDifference]:
 
 
 def _value_name(table: str, first: int, place: tuple[int, ...]) -> str:
-    """A number of a piece of rows, of which the first is row `first` of a table."""
+    """The name of a number in a piece of a table's rows whose first row is `first`."""
     return f"table {table}, id {first + place[0]}, column {place[1]}"
 
 
@@ -197,7 +197,7 @@ def _compare_dense(one: Checkpoint, other: Checkpoint) -> tuple[PartDifference, 
 
 
 def _leaves(path: str, node: object) -> Iterator[tuple[str, object]]:
-    """Tensors and plain values of a state, by their place in it."""
+    """Tensors and plain values of a state, each with its path in the state."""
     items: Iterator[tuple[object, object]]
     match node:
         case dict():
@@ -212,7 +212,7 @@ def _leaves(path: str, node: object) -> Iterator[tuple[str, object]]:
 
 
 def _kind(value: object) -> str:
-    """What must agree for two values to have a difference; a value that is no number must agree itself."""
+    """What must agree so that two values can be subtracted; a value that is not a number must itself agree."""
     match value:
         case torch.Tensor():
             return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"

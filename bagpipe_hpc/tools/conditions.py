@@ -17,11 +17,11 @@ from bagpipe_hpc.terminal import counted
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 _MEASURED = ("bagpipe_hpc", "data_prep", "scripts", "configs", ":(glob)benchmarks/**/*.py")
-"""What a measurement depends on, among the project's files."""
+"""The files of the project that a measurement depends on."""
 
 
 def conditions() -> dict[str, Any]:
-    """Command, commit, machine, whether it groups sessions, and load average.
+    """Command, commit, machine, whether the kernel groups sessions (autogroup), and load average.
 
     Taken at the end of a measurement, so that the load covers it.
     """
@@ -78,8 +78,8 @@ def _processor() -> str:
 def processor_name(cpuinfo: str) -> str:
     """Name of the first processor in the text of Linux's `/proc/cpuinfo`; empty where it has none.
 
-    Virtual machines leave the name so short that several generations share it ("AMD EPYC"): family and model tell them
-    apart.
+    Some virtual machines shorten the name so that several generations share it ("AMD EPYC"): family and model, which
+    are added, tell them apart.
     """
     first, _, _ = cpuinfo.partition("\n\n")
     fields = dict(line.split(":", 1) for line in first.splitlines() if ":" in line)

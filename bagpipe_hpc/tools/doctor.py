@@ -1,7 +1,7 @@
-"""`bagpipe doctor`: whether this set-up can train, host by host; what is wrong is named with its host and its cure.
+"""`bagpipe doctor`: whether this set-up can train, host by host; it names each fault with its host and its cure.
 
-Start it as a run is started, with a rank or more on each host: `srun -N 4 --ntasks-per-node=1 bagpipe doctor`. Alone it
-checks what one host can know. A run with `train.preflight=true` does the same before anything else.
+Start it as a run is started, with at least one rank on each host: `srun -N 4 --ntasks-per-node=1 bagpipe doctor`. As a
+single process it checks one host. A run with `train.preflight=true` does the same before anything else.
 """
 
 import importlib.metadata
@@ -40,22 +40,22 @@ _SEEN_WITHIN_S = 10.0
 
 @dataclass(frozen=True)
 class HostFacts:
-    """What a rank says of its host.
+    """What the ranks of a host found out about it.
 
     Attributes:
         host: its name.
-        ranks: ranks there.
+        ranks: number of ranks there.
         cores: cores that they may use, together.
-        free_bytes: memory that is free.
-        shared_bytes: free in /dev/shm.
-        gpus: names of GPUs that a rank sees; None where none of them has looked.
-        versions: of Python, MPI and packages; empty where one is absent.
-        thread_level: that MPI gives.
+        free_bytes: free memory.
+        shared_bytes: free space in /dev/shm.
+        gpus: names of GPUs that a rank sees; None where no rank has looked.
+        versions: versions of Python, MPI and packages; empty for one that is absent.
+        thread_level: thread level that MPI gives.
         not_built: native libraries that are missing.
-        write_bytes_per_s: to the output folder; 0 where that failed.
-        write_error: why.
-        mixed: packages of which ranks of the host have different versions.
-        installed_gpus: GPUs that the driver has there.
+        write_bytes_per_s: speed of writing to the output folder; 0 where writing failed.
+        write_error: why writing failed.
+        mixed: packages whose versions differ between ranks of the host.
+        installed_gpus: number of GPUs that the driver has there.
     """
 
     host: str
@@ -79,7 +79,7 @@ class Diagnosis:
 
     Attributes:
         hosts: facts of each host, in the order of their first ranks.
-        links: of each pair.
+        links: the link of each pair of hosts.
         findings: what is wrong.
     """
 
@@ -156,12 +156,12 @@ def examine(output: Path, timeout_s: float, *, look_for_gpus: bool) -> Diagnosis
     """Examine all hosts. Collective over: all ranks.
 
     Args:
-        output: folder that all ranks have to share, made where it is not there.
+        output: folder that all ranks must share; made if it does not exist.
         timeout_s: longest wait for another rank.
-        look_for_gpus: whether this rank asks torch, which takes a second and 200 MB.
+        look_for_gpus: whether this rank asks torch for GPUs, which takes a second and 200 MB.
 
     Returns:
-        On every rank what was found.
+        What was found, on every rank.
 
     Raises:
         WaitTimeoutError: a host did not answer.
@@ -282,7 +282,7 @@ def _versions(mpi: str) -> dict[str, str]:
 def _gpus() -> tuple[str, ...]:
     try:
         import torch
-    except ImportError:  # it is among the findings
+    except ImportError:  # a finding reports it
         return ()
     return tuple(torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count()))
 
@@ -292,7 +292,7 @@ def _test_file(output: Path, host: str) -> Path:
 
 
 def _try_to_write(output: Path, host: str) -> tuple[float, str]:
-    """Bytes per second to a new file, forced to the disk, and what went wrong."""
+    """Bytes per second of writing a new file, forced to the disk, and what went wrong; empty if nothing did."""
     path = _test_file(output, host)
     start_s = time.perf_counter()
     try:
@@ -307,7 +307,7 @@ def _try_to_write(output: Path, host: str) -> tuple[float, str]:
 
 
 def _unseen(output: Path, world: HostWorld) -> list[str]:
-    """Hosts whose file does not come into sight here."""
+    """Hosts whose file does not become visible here."""
     deadline = time.monotonic() + _SEEN_WITHIN_S
     while True:
         unseen = [host for host in world.host_names if not _test_file(output, host).exists()]
@@ -317,14 +317,14 @@ def _unseen(output: Path, world: HostWorld) -> list[str]:
 
 
 def diagnose(output: Path, timeout_s: float, lacking: Sequence[Finding] = ()) -> int:
-    """The command: examine, print on rank 0, and say with the exit code whether a run can start.
+    """The command: examine, and print on rank 0; returns the exit code, which says whether a run can start.
 
     Where a rank does not answer, the call does not return: the job is ended.
 
     Args:
         output: as for `examine`.
         timeout_s: as for `examine`.
-        lacking: what was found beforehand on this host (`tools.installation`).
+        lacking: what was already found on this host (`tools.installation`).
     """
     try:
         diagnosis = examine(output, timeout_s, look_for_gpus=True)
@@ -356,7 +356,7 @@ def require_healthy(output: Path, timeout_s: float, *, look_for_gpus: bool) -> l
         A line for each check.
 
     Raises:
-        ConfigError: the run would fail; on every rank alike, with host and cure.
+        ConfigError: the run would fail; raised on every rank, with host and cure.
         WaitTimeoutError: a host did not answer.
     """
     diagnosis = examine(output, timeout_s, look_for_gpus=look_for_gpus)

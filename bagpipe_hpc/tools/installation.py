@@ -1,4 +1,4 @@
-"""What an installation lacks, and the command that gets it. Needs none of it: `bagpipe doctor` looks here first."""
+"""What an installation lacks, and the command that gets it. Imports none of that: `bagpipe doctor` starts here."""
 
 import importlib
 import importlib.metadata
@@ -24,9 +24,9 @@ class Finding:
     """Something that is wrong.
 
     Attributes:
-        where: host, or hosts.
-        what: is wrong there.
-        cure: what to do.
+        where: host or hosts.
+        what: what is wrong there.
+        cure: what to do about it.
         is_fatal: whether a run would fail; otherwise it would be slow or hard to read.
     """
 
@@ -40,7 +40,7 @@ class Finding:
 
 
 def find_missing() -> list[Finding]:
-    """What this host lacks of what runs need; starts nothing."""
+    """What runs need and this host lacks; starts nothing."""
     absent = [requirement for requirement in _requirements() if not _is_installed(requirement)]
     found = [*_packages(absent)]
     if not any(requirement.startswith("mpi4py") for requirement in absent):
@@ -55,7 +55,7 @@ def _packages(absent: list[str]) -> Iterator[Finding]:
 
 
 def _mpi() -> Iterator[Finding]:
-    """Whether mpi4py finds the library of an MPI, and a launcher is there."""
+    """Findings about MPI: whether mpi4py finds a library, and whether there is a launcher."""
     host, cure = socket.gethostname(), "Load the site's MPI (module load ...), or run: " + _pip("mpich")
     try:
         importlib.import_module("bagpipe_hpc.mpi.start.running")
@@ -87,10 +87,10 @@ def _optional() -> Iterator[Finding]:
 
 
 def _requirements() -> list[str]:
-    """What every run needs, as pip takes it."""
+    """The packages that every run needs, as requirements for pip."""
     try:
         declared = importlib.metadata.requires(_DISTRIBUTION) or []
-    except importlib.metadata.PackageNotFoundError:  # it runs from a folder of sources
+    except importlib.metadata.PackageNotFoundError:  # it runs from a source folder
         return ["h5py", "mpi4py", "numpy", "pyarrow", "rich", "torch"]
     return [requirement for requirement in declared if "extra ==" not in requirement]
 

@@ -1,4 +1,4 @@
-"""Metrics of a run's ranks for a Prometheus of this host, from the files that ranks write."""
+"""Serves metrics of a run's ranks to a Prometheus on this host, from the files that ranks write."""
 
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,7 +14,7 @@ _CONTENT = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def metrics_text(output: Path) -> str:
-    """The metrics of the ranks that have not ended; those of files that somebody has edited are left out."""
+    """The metrics of the ranks that have not ended; malformed files, such as edited ones, are left out."""
     statuses = [status for _, status in read_statuses(output / STATUS_FOLDER) if status.get("doing") != [ENDED]]
     parts = []
     for status in statuses:
@@ -31,7 +31,7 @@ def metrics_server(output: Path, port: int) -> ThreadingHTTPServer:
 
     Args:
         output: folder of the run.
-        port: that it listens on; 0 takes any.
+        port: port to listen on; 0 takes any free one.
 
     Raises:
         FileError: the port is taken.
@@ -53,13 +53,13 @@ def metrics_server(output: Path, port: int) -> ThreadingHTTPServer:
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Requests are not told of."""
+            """Log no requests."""
 
     class Server(ThreadingHTTPServer):
-        """Says nothing of a client that has gone before it was answered."""
+        """Ignores clients that are gone before they were answered."""
 
         def handle_error(self, request: Any, client_address: Any) -> None:
-            """As the base class, other errors alone."""
+            """As the base class, for all other errors."""
             if not isinstance(sys.exception(), ConnectionError):
                 super().handle_error(request, client_address)
 

@@ -1,7 +1,7 @@
 """`bagpipe compare-placements`: what each placement gives servers to hold and to do, by the plans of a run.
 
-Plans do not depend on where rows lie, so they are made once; each placement then says which server each of their rows
-is got from, put to or added to. What a placement expects of servers by its own model stands beside that.
+Plans do not depend on where rows lie, so they are made once; each placement then says from which server each of their
+rows is fetched, and to which it is put or added. Beside that stands the load that a placement's own model expects.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from bagpipe_hpc.tools.report import Report
 from bagpipe_hpc.tools.sharding.measured_costs import ProcessorCaches
 
 _ROUNDS = 3
-"""Of all batches, to measure; the fastest counts for each, since other programs only add."""
+"""Rounds over all batches to measure; the fastest counts for each batch, since other programs only add time."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class BatchRows:
     """Rows that all trainers together move for a batch, of one group of tables.
 
     Attributes:
-        got: global rows, int64, as often as they are got.
-        sent: those that are put or added.
+        got: global rows that are fetched, int64; a row comes once for each trainer that fetches it.
+        sent: global rows that are put or added, int64.
     """
 
     got: NDArray[np.int64]
@@ -56,8 +56,8 @@ class PlanRows(NamedTuple):
     """Rows of a plan.
 
     Attributes:
-        is_batch: whether it is one of a batch; a closing plan writes back alone.
-        groups: of each group of tables.
+        is_batch: whether it is the plan of a batch; a closing plan only writes back.
+        groups: the rows of each group of tables.
     """
 
     is_batch: bool
@@ -73,7 +73,7 @@ class LookUps:
     """How often the rows of each group of tables are looked up in the batches that are planned.
 
     Args:
-        run: whose batches they are.
+        run: the run of these batches.
     """
 
     def __init__(self, run: Run) -> None:
@@ -81,10 +81,10 @@ class LookUps:
         self._rows: list[list[NDArray[np.int64]]] = [[] for _ in run.groups]
         self._counts: list[list[NDArray[np.int64]]] = [[] for _ in run.groups]
         self.bytes = 0
-        """Memory that these take."""
+        """Bytes that the counts take."""
 
     def seeing(self, batches: Iterator[Bags]) -> Iterator[Bags]:
-        """The same batches, counted."""
+        """Count batches and pass them on."""
         for bags in batches:
             for group, rows, counts in zip(self._groups, self._rows, self._counts, strict=True):
                 unique, looked_up = np.unique(group.look_ups.of(bags).values, return_counts=True)
@@ -94,7 +94,7 @@ class LookUps:
             yield bags
 
     def share_of_others(self, pinned: Mapping[str, NDArray[np.int64]]) -> float:
-        """Share of the look-ups that are of other rows than these, by the names of tables."""
+        """Share of the look-ups of other rows than these, which are given by the names of their tables."""
         others = total = 0
         for group, rows, counts in zip(self._groups, self._rows, self._counts, strict=True):
             tables = group.tables.tables
@@ -112,14 +112,14 @@ class ServerLoad:
     """What a placement asks of servers; lists are by server.
 
     Attributes:
-        held_bytes: rows with their optimizers' states.
-        rows: got, put and added a batch, means.
-        bytes: those rows' records.
-        expected: what a batch costs by the placement's own model; empty where it has none.
-        expects_ms: whether `expected` are milliseconds; else they compare with each other alone.
-        slow_look_ups: share of the look-ups that are of rows that it pins at no trainer; None where it pins none.
-        measured_ms: processor time to gather the rows that are got of a batch, and to put the others back, medians of
-            the batches: of the server that takes longest, and the mean of the servers; None if it was not measured.
+        held_bytes: bytes of the rows that it holds, with their optimizer states.
+        rows: rows that are got, put and added for a batch, on average.
+        bytes: bytes of the records of these rows.
+        expected: cost of a batch by the placement's own model; empty where it has none.
+        expects_ms: whether `expected` is in milliseconds; else its values compare only with each other.
+        slow_look_ups: share of the look-ups of rows that the placement pins at no trainer; None where it pins none.
+        measured_ms: processor time to gather the rows of a batch that are got, and to put the others back, medians over
+            the batches: of the slowest server, and the mean over the servers; None if it was not measured.
     """
 
     held_bytes: list[int]
@@ -132,11 +132,11 @@ class ServerLoad:
 
 
 def compare_placements(arguments: argparse.Namespace) -> Report:
-    """Look at every placement with every number of servers; see `cli` for the arguments.
+    """Compare every placement with every number of servers; see `cli` for the arguments.
 
     Raises:
-        BagpipeError: the configuration asks for what cannot be, or every placement refuses it. One that refuses these
-            tables or servers has a line of its own instead.
+        BagpipeError: the configuration asks for something impossible, or every placement refuses it. If only some
+            refuse these tables or servers, each has a line in the table instead.
     """
     contenders = distinct(
         [Contender.parse(text, "tables.placement", "--placements") for text in arguments.placements], "--placements"
@@ -180,10 +180,10 @@ def _words(cell: dict[str, Any]) -> str:
 
 
 def _require_own(contender: Contender) -> None:
-    """See that a placement's settings are of tables: plans are made once, with the settings that are for all.
+    """Check that a placement's own settings are those of tables: plans are made once, with the common settings.
 
     Raises:
-        ConfigError: one is not, and would do nothing.
+        ConfigError: a setting is not, and would have no effect.
     """
     if other := next((one for one in contender.overrides if not one.startswith("tables.")), None):
         raise ConfigError(
@@ -198,7 +198,7 @@ def _with(run: Run, config: Config) -> Run:
 
 
 def _moved(run: Run, trainers: int, most_batches: int | None, look_ups: LookUps) -> Iterator[PlanRows]:
-    """The rows of each plan of a training segment, of each group of tables."""
+    """The rows of each plan of the training segments, by group of tables."""
     policy = run.policy(trainers)
     need = choose_window(run, trainers)
     planner = policy.planner(need.window, need.groups)
@@ -212,10 +212,10 @@ def _moved(run: Run, trainers: int, most_batches: int | None, look_ups: LookUps)
 
 
 def _kept(moved: Iterator[PlanRows], look_ups: LookUps) -> list[PlanRows]:
-    """All plans' rows, which every placement goes through.
+    """The rows of all plans, kept because every placement goes through them.
 
     Raises:
-        CapacityError: this host has no memory for them.
+        CapacityError: this host lacks the memory for them.
     """
     free, kept, taken = free_bytes(), [], 0
     for of_plan in moved:
@@ -260,7 +260,7 @@ def _load(run: Run, servers: int, moved: Sequence[PlanRows], look_ups: LookUps, 
 
 
 def _own_words(run: Run, servers: int) -> tuple[list[float], bool, dict[str, NDArray[np.int64]]]:
-    """What a placement expects of servers, whether in milliseconds, and the rows that stay with trainers, by tables."""
+    """A placement's expected cost of each server, whether in milliseconds, and the rows that it pins, by table."""
     kind, settings = PLACEMENTS.implementation(run.config.tables.placement), run.config.tables.settings
     if not issubclass(kind, AssignedTables):
         return [], False, {}
@@ -307,9 +307,10 @@ def _measured(run: Run, parts: Sequence[RowPartition], servers: int, moved: Sequ
 def _serving_times(
     part: RowPartition, server: int, moved: Sequence[BatchRows], width: int, backend: str
 ) -> NDArray[np.float64]:
-    """Seconds of the processor to gather and put back each batch's rows of one server, in a table as large as its own.
+    """Processor seconds to gather and put back each batch's rows of one server, in a table as large as the server's.
 
-    In one thread, so other programs hardly change it, and from empty caches, as placements that learn measure.
+    It runs in one thread, so other programs hardly change the time, and from empty processor caches, as learning
+    placements measure.
     """
     table = np.ones((part.rows_on(server), width), dtype=np.float32)
     copies, caches = row_copies(backend), ProcessorCaches()
@@ -365,5 +366,5 @@ def _row(label: str, load: ServerLoad) -> list[str]:
 
 
 def _to_mean(values: Sequence[float]) -> float:
-    """How many times the mean the largest is."""
+    """Ratio of the largest value to the mean."""
     return max(values) * len(values) / sum(values) if sum(values) else 1.0

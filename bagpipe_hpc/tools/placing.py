@@ -1,4 +1,4 @@
-"""Makes the plan of a placement that searches one, and writes it where `tables.plan` says."""
+"""Makes the plan of a placement that has to search for it, and writes it where `tables.plan` says."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,19 +18,19 @@ from bagpipe_hpc.terminal import counted
 
 
 def place_tables(config: Config, servers: int, say: Callable[[str], None]) -> Path:
-    """Search a plan, and write it.
+    """Search for a plan, and write it.
 
     Args:
-        config: settings of the run; `tables.placement` says what searches.
+        config: settings of the run; `tables.placement` names the placement that searches.
         servers: number of servers of the run.
-        say: takes a line of what is found.
+        say: called with each line about what is found.
 
     Returns:
-        The file.
+        The file that was written.
 
     Raises:
-        BagpipeError: the placement searches nothing, there is no plan, or its file is there or cannot be written.
-        OSError: it cannot be written in the end.
+        BagpipeError: the placement needs no search, there is no plan, or its file exists or its folder does not.
+        OSError: the file cannot be written in the end.
     """
     kind, settings = PLACEMENTS.implementation(config.tables.placement), config.tables.settings
     if not issubclass(kind, PlannedTables):

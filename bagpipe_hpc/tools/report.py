@@ -18,8 +18,8 @@ class Report:
     """Tables and figures of one command.
 
     Attributes:
-        benchmark: its name.
-        figures: what the JSON line says besides the conditions; numbers carry their unit in their key.
+        benchmark: the command's name.
+        figures: content of the JSON line besides the conditions; the keys of numbers name their units.
         lines: the printed tables.
     """
 
@@ -32,7 +32,7 @@ class Report:
         self.lines += ["", title, *aligned([headings, *rows], right=range(1, len(headings)))]
 
     def finish(self, save: Path | None) -> None:
-        """Print the tables, and append the JSON line to `save`, whose folder is there.
+        """Print the tables, and append the JSON line to `save`, whose folder must exist.
 
         The line is printed last as well, but not on a terminal, where it would push the tables out of sight.
 

@@ -1,10 +1,10 @@
-"""What a run decides as it trains, so that it moves other rows than plans that are made without it."""
+"""What a run decides as it trains, which makes it move other rows than plans that are made beforehand."""
 
 from bagpipe_hpc.run.run import Run
 
 
 def run_decisions(run: Run) -> list[str]:
-    """Say of a run's policy what it decides as it trains; empty where runs move the rows of their plans."""
+    """What a run's policy decides as it trains, in words; empty where runs move the rows of their plans."""
     decisions = []
     if any(segment.shows_rows for segment in run.schedule):
         decisions.append("leaves samples out as it trains, and takes fewer steps; all are planned here")

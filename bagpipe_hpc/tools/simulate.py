@@ -43,12 +43,12 @@ from data_prep.synthetic.criteo_clicks import KAGGLE_IDS as TABLE_ROWS
 
 _CRITEO_INTEGERS = 13
 _DEFAULT_BATCHES = 100
-"""Batches that count, where there are as many."""
+"""Batches to average over, if there are as many."""
 _USUAL_ZIPF = 1.05
 _OF_DATA = ("fae", "pinned", "slipstream")
-"""Policies that go by which rows of the data are hot, or by the names of its tables."""
+"""Policies that depend on which rows of the data are hot, or on the names of its tables."""
 _MOST_BATCHES = 1_000_000
-"""Planned in hours."""
+"""Most batches to plan, which takes hours."""
 
 Batches = Iterator[Bags]
 
@@ -61,11 +61,11 @@ class Trace:
         table_offsets: first row of each table and the number of all rows, int64 `[tables + 1]`.
         facts: what a model is told of the samples.
         feature_tables: the table of each feature.
-        batches: the first so many batches of the run, in order.
+        batches: gives the first batches of the run, as many as are asked for, in order.
         most_batches: how many there are; None where any number can be drawn.
-        mean_look_ups: look-ups of a sample in each table, where there are ragged features.
-        training: the rows of the shards; None where batches are drawn.
-        table_names: of the tables of the shards.
+        mean_look_ups: look-ups of a sample in each table, on average, if there are ragged features.
+        training: the training rows of the shards; None where batches are drawn.
+        table_names: names of the tables of the shards.
     """
 
     table_offsets: NDArray[np.int64]
@@ -78,7 +78,7 @@ class Trace:
     table_names: tuple[str, ...] = ()
 
     def steady_batches(self, lookahead: int) -> int:
-        """How many batches to count if nobody says: 100, or what a shorter trace leaves, at least 1."""
+        """How many batches to average over by default: 100, or what a shorter trace leaves, at least 1."""
         if self.most_batches is None:
             return _DEFAULT_BATCHES
         return max(1, min(_DEFAULT_BATCHES, self.most_batches - 2 * lookahead))
@@ -94,9 +94,9 @@ class Planned:
     """A trace's plans in numbers.
 
     Attributes:
-        loads: of each plan.
-        shared_slots: largest number of slots in use at once that all trainers share.
-        private_slots: of the trainer with the most private ones.
+        loads: the load of each plan.
+        shared_slots: largest number of shared slots in use at once.
+        private_slots: largest number of private slots in use at once, of the trainer with the most.
     """
 
     loads: list[BatchLoad]
@@ -105,7 +105,7 @@ class Planned:
 
 
 def step_orders(config: Config, trace: Trace) -> StepOrders:
-    """When in a step gradients leave, with the model that a configuration names and the samples of a trace.
+    """When gradients leave within a step, for the model that a configuration names and the samples of a trace.
 
     Raises:
         ConfigError: its tables have several widths.
@@ -149,7 +149,7 @@ def shards_trace(config: Config) -> Trace:
 
 
 def synthetic_trace(config: Config, total_rows: int, zipf: float) -> Trace:
-    """Criteo Kaggle's tables, scaled to `total_rows`, with ids by popularity."""
+    """Criteo Kaggle's tables, scaled to `total_rows`, with ids drawn by popularity."""
     tables = scaled_tables(TABLE_ROWS, total_rows)
 
     def batches(count: int) -> Batches:
@@ -165,10 +165,10 @@ def _drawn(config: Config, arguments: argparse.Namespace) -> Trace:
 
 
 def trace_policy(trace: Trace, config: Config, trainers: int) -> Policy:
-    """The configured policy, for a trace and so many trainers.
+    """The configured policy, for a trace and a number of trainers.
 
     Raises:
-        ConfigError: it goes by the rows of the data, and these are drawn.
+        ConfigError: it depends on the rows of the data, and the trace's are drawn.
     """
     if trace.training is None and config.policy.name in _OF_DATA:
         raise ConfigError(
@@ -194,10 +194,10 @@ def trace_policy(trace: Trace, config: Config, trainers: int) -> Policy:
 
 
 def plan_trace(trace: Trace, policy: Policy, window: Window, steady_batches: int) -> Planned:
-    """Plan as many batches as have `steady_batches` in their steady state.
+    """Plan enough batches for a steady state of `steady_batches` batches.
 
     Raises:
-        ConfigError: these are more than anybody would wait for.
+        ConfigError: these are more than `_MOST_BATCHES`.
         CapacityError: the planner needs more memory than this host has free.
     """
     count = steady_batches + 2 * window.lookahead
@@ -222,10 +222,10 @@ def plan_trace(trace: Trace, policy: Policy, window: Window, steady_batches: int
 
 
 def compute_times(arguments: argparse.Namespace) -> tuple[float, float]:
-    """Seconds of a sample and, beside its samples, of a step; the first is 0 where the command line says neither.
+    """Seconds of compute for a sample, and for a step beside its samples; both are 0 where neither is given.
 
     Raises:
-        ConfigError: the run that was named is none, or there is a time of a step alone.
+        ConfigError: the named folder is not that of a run, or only a time of a step is given.
     """
     per_step_s = arguments.compute_us_per_step * 1e-6
     if arguments.calibrate:
@@ -240,10 +240,10 @@ def compute_times(arguments: argparse.Namespace) -> tuple[float, float]:
 
 
 def calibrate(run: Path, per_step_s: float = 0.0) -> float:
-    """Compute seconds for a sample, from the output folder of a measured run, whose steps took `per_step_s` besides.
+    """Seconds of compute for a sample, from the output folder of a measured run, less `per_step_s` for each step.
 
     Raises:
-        ConfigError: it is no such folder, or the run has recorded no step.
+        ConfigError: the folder is not that of a run, or the run has recorded no step.
     """
     try:
         with (run / METRICS_NAME).open(encoding="utf-8") as lines:

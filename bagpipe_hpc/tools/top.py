@@ -1,4 +1,4 @@
-"""What each rank of a run does now, by the files that they write for this."""
+"""What each rank of a run does now, from the status files that ranks write."""
 
 import time
 from collections.abc import Sequence
@@ -14,15 +14,15 @@ from bagpipe_hpc.telemetry.status_file import ENDED, STATUS_FOLDER, read_statuse
 from bagpipe_hpc.tools.inspection.text_table import aligned
 
 _STALE_AFTER = 5
-"""Intervals between a rank's files, without one."""
+"""A rank is stale after this many intervals without a new file."""
 _LEAST_STALE_S = 10.0
-"""Clocks of hosts and of the file system may differ by this."""
+"""No rank is stale before this age: clocks of hosts and of the file system may differ by as much."""
 _ROLES = ("oracle", "server", "trainer")
 _ORACLE = _ROLES.index("oracle")
 _HEADINGS = ("rank", "host", "process", "told", "step", "does", "most of the time", "processor", "memory")
 _MOST_NAMED = 3
 _LARGEST = 1e18
-"""A file that holds a larger number, or one that is none, is damaged."""
+"""Larger numbers in a file, or other things in their place, are taken for 0: the file is damaged."""
 
 Number = int | float
 
@@ -32,12 +32,12 @@ class RankView:
     """A rank as its file shows it.
 
     Attributes:
-        order: for sorting: number of the role, and the rank in it.
+        order: for sorting: number of the role, and rank in the role.
         cells: texts, in the order of the headings.
-        is_stale: whether its file has grown old, though it has not said that it has ended.
-        is_ahead: whether its file is of the future, by the clock of this host.
-        has_ended: whether it has come to the end of its run.
-        step: steps done; of the oracle, planned.
+        is_stale: whether its file has grown old, although the file does not say that the rank has ended.
+        is_ahead: whether its file lies in the future, by the clock of this host.
+        has_ended: whether the rank has come to the end of its run.
+        step: steps done; of the oracle, steps planned.
         values: what it has measured last.
     """
 
@@ -55,7 +55,7 @@ class View:
     """All ranks of a run.
 
     Attributes:
-        lines: a table, and what is told of the run.
+        lines: a table, and remarks about the run.
         stale: names of ranks whose files have grown old.
     """
 
@@ -64,15 +64,15 @@ class View:
 
 
 def view(output: Path, now_s: float | None = None) -> View:
-    """Look once.
+    """Read the ranks' files once.
 
     Args:
         output: the run's output folder, or the folder of its logs.
         now_s: seconds since 1970; the present if not given.
 
     Raises:
-        FileError: no rank tells anything there.
-        OSError: what the ranks tell may not be read.
+        FileError: no rank reports there.
+        OSError: the files may not be read.
     """
     now_s = time.time() if now_s is None else now_s
     ranks = [_rank(now_s - changed_s, status) for changed_s, status in read_statuses(output / STATUS_FOLDER)]
@@ -103,7 +103,7 @@ def view(output: Path, now_s: float | None = None) -> View:
 
 
 def _require_readable(folder: Path) -> None:
-    """Raise what the system says of a folder or a file that may not be read, as of another user's run."""
+    """Raise the system's error for a folder or file that may not be read, such as another user's."""
     with suppress(FileNotFoundError):
         for path in filter(Path.is_file, folder.iterdir()):
             path.open("rb").close()

@@ -1,1 +1,1 @@
-"""What a trained model becomes for a service without this package: `bagpipe export`."""
+"""`bagpipe export`: writes a trained model for a service that does not have this package."""

@@ -66,7 +66,7 @@ tables = """,
     "torch, numpy and safetensors, and": "torch and pyarrow, and",
 }
 _DENSE_COPIES = 3
-"""The dense half comes as tensors and in the program; one more for what belongs to it."""
+"""Copies of the dense half in the folder: as tensors, in the program, and one to spare for what belongs to them."""
 _KINDS = {
     torch.bool: "BOOL",
     torch.uint8: "U8",
@@ -83,22 +83,22 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class ExportSettings:
-    """How a model is exported; an argument of `bagpipe export` each."""
+    """How a model is exported; each field is an argument of `bagpipe export`."""
 
     checkpoint: Checkpoint
     """The trained model."""
     output: Path
     """The folder to make."""
     data: Path | None = None
-    """The shards that the model was trained on; None for where the checkpoint says they are."""
+    """Folder of the shards that the model was trained on; None for the one that the checkpoint names."""
     tables: str = "safetensors"
     """Format of the tables: `safetensors` or `parquet`."""
     linear: str = ""
     """What multiplies matrices in the program: `onednn`, `torch`, or empty for what the model was trained with."""
     onnx: bool | None = None
-    """Whether to write the program as ONNX too; None: where that can be done."""
+    """Whether to write the program as ONNX too; None: if onnxscript is installed."""
     most_file_bytes: int = 5_000_000_000
-    """Of a file that several tables share."""
+    """Most bytes of a file that several tables share."""
 
     def __post_init__(self) -> None:
         if self.tables not in TABLE_FORMATS:
@@ -109,11 +109,11 @@ def export_checkpoint(settings: ExportSettings, say: Callable[[str], None]) -> N
     """Write the folder of a model, as one process; memory does not grow with the tables.
 
     Args:
-        settings: what is to be exported, and where to.
-        say: told what is done.
+        settings: what to export, and where to.
+        say: called with a line for each thing that was done.
 
     Raises:
-        BagpipeError: something is in the way; then nothing is left of the folder.
+        BagpipeError: the model cannot be exported; then nothing is left of the folder.
     """
     require_new(settings.output)
     if settings.onnx:
@@ -171,7 +171,7 @@ def _program(source: ExportSource, linear: str) -> tuple[bytes, float]:
 
 
 def _onnx(source: ExportSource, wanted: bool | None, say: Callable[[str], None]) -> bytes | None:
-    """The program as ONNX, whose sums of products nobody promises the order of; None where it is not wanted."""
+    """The program as ONNX, which does not define the order of its sums of products; None where it is not wanted."""
     if wanted is False:
         return None
     if wanted is None and not onnx.is_installed():
@@ -206,7 +206,7 @@ def _tensor(name: str, tensor: Tensor) -> StreamedTensor:
 
 
 def _about(source: ExportSource, linear: str, difference: float) -> dict[str, Any]:
-    """What the manifest says of the model itself."""
+    """What the manifest says about the model itself."""
     checkpoint = source.checkpoint.manifest
     vocabularies = source.shards.vocabularies
     return {
@@ -230,7 +230,7 @@ def _about(source: ExportSource, linear: str, difference: float) -> dict[str, An
 
 
 def _copy_served(folder: Path, tables: str) -> list[FileInfo]:
-    """Copy what a service runs; where tables are Parquet, with another line that reads them."""
+    """Copy the code that a service runs; where tables are Parquet, with the lines replaced that read them."""
     written = []
     for source in sorted(_SERVED.glob("*.py")):
         text = source.read_text(encoding="utf-8")

@@ -12,11 +12,11 @@ from bagpipe_hpc.storage.scratch_folder import scratch_folder
 
 
 def require_new(output: Path) -> None:
-    """See that a folder can be made, and is not there yet.
+    """Check that a folder can be made, and does not exist yet.
 
     Raises:
-        ConfigError: something has that name, or the folder that it is to lie in is none.
-        FileError: the system refuses a look at it.
+        ConfigError: something has that name, or its parent is not a folder.
+        FileError: the system refuses access to it.
     """
     parent = output.absolute().parent
     try:
@@ -33,10 +33,10 @@ def require_new(output: Path) -> None:
 
 
 def require_room(output: Path, wanted_bytes: int) -> None:
-    """See that the disk has room for a folder.
+    """Check that the disk has room for a folder.
 
     Raises:
-        CapacityError: it has not.
+        CapacityError: the disk has too little room.
     """
     free = shutil.disk_usage(output.absolute().parent).free
     if wanted_bytes > free:
@@ -48,9 +48,9 @@ def require_room(output: Path, wanted_bytes: int) -> None:
 
 @contextmanager
 def new_folder(output: Path) -> Iterator[Path]:
-    """Give a folder beside `output` to write to; it takes that name when the block ends without an error.
+    """Give a folder beside `output` to write to; it is renamed to `output` when the block ends without an error.
 
-    Else it is removed with all that is in it, as is what a killed process left of an export to the same place.
+    Otherwise it is removed with all that is in it. So is what a killed process left of an export to the same place.
 
     Raises:
         OutputError: the folder, or a file in it, cannot be written.

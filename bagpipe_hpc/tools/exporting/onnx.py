@@ -1,7 +1,7 @@
 """The program of an exported model as ONNX, where onnxscript is installed and knows its operations.
 
-Onnxscript 0.7 has no `repeat_interleave` with a known size and no `index_add`, which the pooling of ragged features is
-made of; what stands for them in ONNX is here.
+Onnxscript 0.7 lacks `repeat_interleave` with a known size and `index_add`, of which the pooling of ragged features
+consists. This module translates them to ONNX.
 """
 
 import importlib.util
@@ -25,10 +25,10 @@ def is_installed() -> bool:
 
 
 def require_installed() -> None:
-    """See that a program can be translated here.
+    """Check that a program can be translated here.
 
     Raises:
-        ConfigError: it cannot.
+        ConfigError: onnxscript is not installed.
     """
     if not is_installed():
         raise ConfigError(f"--onnx: onnxscript is not installed; {INSTALL}, or leave it out")
@@ -38,10 +38,10 @@ def onnx_bytes(program: ExportedProgram) -> bytes:
     """Translate a program.
 
     Args:
-        program: whose linear layers torch itself multiplies.
+        program: a program whose linear layers torch itself multiplies.
 
     Returns:
-        The content of a file.
+        The content of an ONNX file.
 
     Raises:
         ConfigError: onnxscript is not installed, or does not know an operation.
@@ -62,7 +62,7 @@ def onnx_bytes(program: ExportedProgram) -> bytes:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep back what torch says to its own developers on the way, and of packages that it does without."""
+    """Suppress what torch prints for its own developers, and about packages that it can do without."""
     log = logging.getLogger("torch.onnx")
     level = log.level
     log.setLevel(logging.ERROR)
@@ -78,7 +78,7 @@ def _translations() -> dict[Any, Any]:
     from onnxscript import opset18 as op
 
     def sample_of_each(repeats: Any, output_size: Any = None) -> Any:  # noqa: ARG001 - torch's own
-        """How many samples end before each place or at it: the number of the sample that the place belongs to."""
+        """The sample of each place: how many samples end before the place or at it."""
         one, zero = op.Constant(value_ints=[1]), op.Constant(value_ints=[0])
         ends = op.CumSum(repeats, op.Constant(value_int=0))
         size = op.Add(op.ReduceSum(repeats, zero), one)
@@ -87,7 +87,7 @@ def _translations() -> dict[Any, Any]:
         return op.Slice(op.CumSum(marks, op.Constant(value_int=0)), zero, op.Constant(value_ints=[-1]), zero)
 
     def index_add(self: Any, dim: int, index: Any, source: Any, alpha: float = 1.0) -> Any:
-        """Rows that are added in their order; along the first axis alone."""
+        """Add rows in their order; along the first axis only."""
         if dim != 0 or alpha != 1.0:
             raise NotImplementedError(f"index_add along axis {dim}, times {alpha}")
         places = op.Expand(op.Unsqueeze(index, op.Constant(value_ints=[1])), op.Shape(source))

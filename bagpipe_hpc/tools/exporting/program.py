@@ -1,8 +1,8 @@
 """The dense half as a program of `torch.export`, which runs wherever torch does: rows in, logits out.
 
-It takes the rows as they stand in the tables and pools them itself, so that whoever looks rows up need know nothing of
-sums, means and weights. Its arithmetic is the trainer's, operation by operation (docs/features.md): where native code
-computes something there, the program has the definition of the same bits in plain torch.
+It takes the rows as they stand in the tables and pools them itself, so that the code that looks rows up need know
+nothing of sums, means and weights. Its arithmetic is the trainer's, operation by operation (docs/features.md): where a
+trainer runs native code, the program has the plain torch code that defines the same bits.
 
 Legend: `B` samples, `N` dense features, `D` width of a feature's rows, `V` ids of a feature over all samples,
 `K` labels.
@@ -30,21 +30,21 @@ from bagpipe_hpc.models.linear import LinearLayer, bfloat16_linear, onednn_forwa
 from bagpipe_hpc.storage.shards.entries import FeatureInfo
 
 LINEAR_LAYERS: Mapping[str, LinearLayer] = {"onednn": onednn_forward, "torch": torch_linear}
-"""By what `Arithmetic.linear` calls them."""
+"""Linear layers, by their names in `Arithmetic.linear`."""
 _TRACED = [2, 0, 1, 3]
-"""Ids of the samples with which a model is traced."""
+"""Number of ids of each sample with which a model is traced."""
 _CURE = "take sizes from tensor.shape, not by len() or int(), and let no branch depend on values (docs/serving.md)"
 
 
 def require_used(linear: str, config: ModelConfig) -> None:
-    """See that a model lets another library than torch multiply its matrices.
+    """Check that `--linear` has an effect: that the model lets another library than torch multiply its matrices.
 
     Args:
         linear: what `--linear` asks for; empty for what the model was trained with.
-        config: of the model.
+        config: settings of the model.
 
     Raises:
-        ConfigError: it would have no effect.
+        ConfigError: `--linear` would have no effect.
     """
     why = ""
     if config.precision == "bfloat16":
@@ -59,7 +59,7 @@ def program_kernels(config: ModelConfig, linear: str, device: str) -> ModelKerne
     """Code for the layers of a model, in operations that `torch.export` can write down.
 
     Args:
-        config: of the model.
+        config: settings of the model.
         linear: what multiplies matrices, one of `LINEAR_LAYERS`.
         device: where the model was trained: `cpu` or `cuda`.
     """
@@ -68,9 +68,9 @@ def program_kernels(config: ModelConfig, linear: str, device: str) -> ModelKerne
 
 
 def ordered_interaction(bottom: Tensor, embeddings: Tensor) -> Tensor:
-    """What `ReferenceInteraction` defines, with its bits, in a third of its time; see `Interaction`.
+    """What `ReferenceInteraction` defines, with the same bits, in a third of its time; see `Interaction`.
 
-    Samples are the last dimension of all that is computed, so that each step goes through contiguous memory.
+    Samples are the last dimension of every intermediate tensor, so that each step goes through contiguous memory.
     """
     columns = torch.cat((bottom.unsqueeze(1), embeddings), dim=1).permute(2, 1, 0).contiguous()
     vectors = columns.shape[1]
@@ -83,13 +83,13 @@ def ordered_interaction(bottom: Tensor, embeddings: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class ProgramInputs:
-    """What the program is called with, in this order.
+    """The arguments of the program, in this order.
 
     Attributes:
-        dense: float32 `[B, N]`.
-        rows: of each feature float32 `[B, D]`; of a ragged one `[V, D]`, one sample after the other.
-        lengths: of each ragged feature the ids of each sample, int64 `[B]`; they add up to V.
-        weights: of each ragged feature that has weights, those of its ids, float32 `[V]`.
+        dense: dense features, float32 `[B, N]`.
+        rows: for each feature its rows, float32 `[B, D]`; for a ragged one `[V, D]`, one sample after the other.
+        lengths: for each ragged feature the number of ids of each sample, int64 `[B]`; they add up to V.
+        weights: for each ragged feature with weights, the weights of its ids, float32 `[V]`.
     """
 
     dense: Tensor
@@ -99,7 +99,7 @@ class ProgramInputs:
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """All of them."""
+        """The arguments as a tuple."""
         return self.dense, self.rows, self.lengths, self.weights
 
     @classmethod
@@ -121,12 +121,12 @@ class ProgramInputs:
 
 
 class ServedModel(nn.Module):
-    """A dense half behind the pooling of rows.
+    """The pooling of rows, followed by the dense half.
 
     Args:
         model: the dense half.
         facts: what it was told of its inputs.
-        features: of the data, in the same order.
+        features: the features of the data, in the same order.
     """
 
     def __init__(self, model: nn.Module, facts: ModelFacts, features: Sequence[FeatureInfo]) -> None:
@@ -151,7 +151,7 @@ class ServedModel(nn.Module):
                     continue
                 own = _summed(own, of_samples)
             elif self._ragged:
-                own = own + 0.0  # as every sum of a batch with bags begins with 0: -0 becomes 0
+                own = own + 0.0  # in a batch with bags, trainers sum all features from 0: -0 becomes 0
             pooled[feature.width].append(own)
         vectors = {
             width: torch.stack(found, 1) if found else dense.new_zeros(dense.shape[0], 0, width)
@@ -185,7 +185,7 @@ def write_down(model: ServedModel, name: str, facts: ModelFacts, features: Seque
         model: the model, in evaluation mode.
         name: `model.name`.
         facts: what it was told of its inputs.
-        features: of the data.
+        features: the features of the data.
 
     Raises:
         ConfigError: the model does something that `torch.export` cannot write down.
@@ -202,7 +202,7 @@ def write_down(model: ServedModel, name: str, facts: ModelFacts, features: Seque
     try:
         with blaming_model(name, "torch.export cannot write its forward pass down"), torch.no_grad():
             return torch.export.export(model, inputs.arguments, dynamic_shapes=dynamic)
-    except EntryError as error:  # torch explains itself over many lines
+    except EntryError as error:  # torch's explanation has many lines
         raise ConfigError(f"{str(error).partition(chr(10))[0]}; {_CURE}") from error
 
 
@@ -226,7 +226,7 @@ def largest_difference(
         program: the program.
         model: what it should compute.
         facts: what the model was told of its inputs.
-        features: of the data.
+        features: the features of the data.
 
     Returns:
         The largest absolute difference, infinite where one is NaN; 0 where every bit is the same.

@@ -49,7 +49,7 @@ def readme(source: ExportSource, schema: Mapping[str, Any], about: Mapping[str, 
     Args:
         source: what is exported.
         schema: the content of `schema.json`.
-        about: that of `manifest.json`.
+        about: the content of `manifest.json`.
     """
     features, arithmetic, program = schema["features"], about["arithmetic"], about["program"]
     first = features[0]
@@ -86,7 +86,7 @@ def readme(source: ExportSource, schema: Mapping[str, Any], about: Mapping[str, 
 
 
 def _numbers(schema: Mapping[str, Any]) -> str:
-    """Which column of `dense` is which number; empty where there are none, or nobody recorded it."""
+    """Which column of `dense` is which number; empty where there are none, or their names were not recorded."""
     names = [column["name"] for column in (schema["raw"] or {}).get("columns", ()) if column["kind"] == "dense"]
     if not names:
         return ""

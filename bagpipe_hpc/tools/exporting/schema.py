@@ -1,4 +1,4 @@
-"""What an exported model says of its inputs: how raw rows become features, and which features there are."""
+"""The description of an exported model's inputs: how raw rows become features, and which features there are."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -11,7 +11,7 @@ from data_prep.recorded import recorded_format
 
 
 def _raw(source: ExportSource) -> dict[str, Any] | None:
-    """What raw rows look like: their columns, and of text what stands between fields; None where nobody recorded it."""
+    """What raw rows look like: their columns, and for text the separator of fields; None where it was not recorded."""
     if not source.shards.settings:
         return None
     layout = recorded_format(source.directory, source.shards)[0].layout
@@ -32,8 +32,8 @@ def schema_of(
         source: what is exported.
         tables: its tables.
         files: the file of each table.
-        vocabularies: the file with its values; None where they were hashed.
-        readers: its values.
+        vocabularies: the file with the values of each table; None where they were hashed.
+        readers: the values of each table.
     """
     facts = {feature.name: feature for feature in source.facts.features}
     return {

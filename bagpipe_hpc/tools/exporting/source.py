@@ -1,4 +1,4 @@
-"""What is exported: a checkpoint, and what its data says of features, tables and values."""
+"""What is exported: a checkpoint, and what its data says about features, tables and values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from bagpipe_hpc.storage.shards.check import check_vocabularies
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
 
 _MISFITS = (RuntimeError, ValueError, KeyError, TypeError, AttributeError)
-"""What torch raises about states that are not those of its module."""
+"""What torch raises when a state does not fit its module."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class ExportSource:
         checkpoint: the trained model.
         config: the settings of the run that wrote it.
         directory: the shard directory.
-        shards: its manifest; of the directory nothing but this and the vocabularies is needed.
+        shards: its manifest; this and the vocabularies are all that is needed of the directory.
         facts: what the model was told of its inputs.
     """
 
@@ -44,7 +44,7 @@ class ExportSource:
 
     @property
     def most_ids(self) -> tuple[int, ...]:
-        """Most ids of a sample that are used, for each feature, the last ones; 0 for all."""
+        """For each feature, how many ids of a sample are used at most, the last ones; 0 for all."""
         return read_limits(self.config.features, self.shards.features)
 
     @property
@@ -58,7 +58,7 @@ class ExportSource:
 
         Raises:
             ConfigError: the model cannot be made.
-            CheckpointError: the dense half is damaged, or of another model.
+            CheckpointError: the dense half is damaged, or belongs to another model.
         """
         model = build_model(self.config.model, self.facts, kernels)
         state, _ = self.checkpoint.read_dense()
@@ -73,14 +73,14 @@ class ExportSource:
 
 
 def open_source(checkpoint: Checkpoint, data: Path | None) -> ExportSource:
-    """Open the data that a checkpoint was trained on, and see that they belong together.
+    """Open the data that a checkpoint was trained on, and check that the two belong together.
 
     Args:
         checkpoint: the trained model.
         data: the shard directory; None for the one that the checkpoint names.
 
     Raises:
-        CheckpointError: its settings are none of this program, or it was trained with other ids than the data has.
+        CheckpointError: its settings are not those of this program, or it was trained with other ids than the data has.
         DataError: the data is absent or damaged.
         ConfigError: settings and data do not fit each other.
     """
@@ -111,9 +111,9 @@ def open_source(checkpoint: Checkpoint, data: Path | None) -> ExportSource:
 
 
 def _require_same_data(checkpoint: Checkpoint, shards: ShardManifest, directory: Path) -> None:
-    """See that the ids of a shard directory are the numbers of the checkpoint's rows.
+    """Check that the ids of a shard directory mean the checkpoint's rows.
 
-    A checkpoint of an older program does not say which vocabularies it had: then the training rows must be the same.
+    A checkpoint of an older version does not say which vocabularies it had: then the training rows must be the same.
 
     Raises:
         CheckpointError: they are not.

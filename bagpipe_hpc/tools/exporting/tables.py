@@ -1,8 +1,8 @@
 """The tables of an exported model: their weights alone, by name, streamed from a checkpoint whatever their size.
 
-As safetensors a table is one tensor `[rows, D]` named by the table. Small tables share a file, as far as that stays
-below a limit; a larger one has a file of its own. An index says which file has which, in the form that the files of
-large language models made common. As Parquet each table is a file of its own with a row for each id.
+As safetensors a table is one tensor `[rows, D]` with the table's name. Small tables share a file, up to a limit of its
+size; a larger table has a file of its own. An index says which file has which table, in the usual form for files of
+large language models. As Parquet each table is a file of its own with a row for each id.
 
 Shapes: `n` rows of a piece, `D` width of the table.
 """
@@ -36,9 +36,9 @@ class ExportedTable:
     """A table of the checkpoint.
 
     Attributes:
-        name: of the table.
+        name: its name.
         rows: number of its ids.
-        width: numbers D of a row.
+        width: numbers in a row, D.
         group: which of the checkpoint's groups it is in.
         first: number of its first row in that group.
     """
@@ -51,11 +51,11 @@ class ExportedTable:
 
     @property
     def bytes(self) -> int:
-        """Of its weights."""
+        """Bytes of its weights."""
         return _FLOAT_BYTES * self.rows * self.width
 
     def pieces(self, checkpoint: Checkpoint, work: LongWork) -> Iterator[NDArray[np.float32]]:
-        """Its weights in the order of the ids, float32 `[n, D]` each; `work` is told of their rows.
+        """Its weights in the order of the ids, float32 `[n, D]` each; tells `work` how many rows were read.
 
         Raises:
             CheckpointError: a file is damaged.
@@ -79,10 +79,10 @@ def tables_of(checkpoint: Checkpoint) -> list[ExportedTable]:
 
 
 def require_names(tables: Sequence[ExportedTable]) -> None:
-    """See that safetensors can hold tables of these names.
+    """Check that safetensors can hold tables of these names.
 
     Raises:
-        DataError: it keeps one of them for itself.
+        DataError: it reserves one of the names.
     """
     if any(table.name == METADATA for table in tables):
         raise DataError(f"a table is named {METADATA}, which safetensors keeps for itself; use --tables parquet")
@@ -107,13 +107,13 @@ def write_safetensors(
     """Write the tables as safetensors, with their index.
 
     Args:
-        folder: where to.
-        checkpoint: what to read.
+        folder: the folder to write to.
+        checkpoint: the checkpoint to read.
         tables: its tables.
-        most_bytes: of a file with several tables.
+        most_bytes: most bytes of a file with several tables.
 
     Returns:
-        The file of each table, by its name, and what was written.
+        The file of each table, by the table's name, and what was written.
     """
     files = shared_files(tables, most_bytes)
     of_tables: dict[str, str] = {}
@@ -143,10 +143,10 @@ def write_parquet(
     """Write each table as a Parquet file with the columns `id`, `value` (null where an id has none) and `weights`.
 
     Args:
-        folder: where to.
-        checkpoint: what to read.
+        folder: the folder to write to.
+        checkpoint: the checkpoint to read.
         tables: its tables.
-        values: which value has which id, of each table.
+        values: for each table, which value has which id.
 
     Returns:
         As `write_safetensors`.
@@ -158,7 +158,7 @@ def write_parquet(
             path = folder / of_tables[table.name]
             kind = pa.list_(pa.float32(), table.width)
             schema = pa.schema([("id", pa.int64()), ("value", reader.arrow_type), ("weights", kind)])
-            with pq.ParquetWriter(path, schema, use_dictionary=False) as file:  # hardly a number comes twice
+            with pq.ParquetWriter(path, schema, use_dictionary=False) as file:  # hardly any number repeats
                 first = 0
                 for piece in table.pieces(checkpoint, work):
                     last = first + len(piece)

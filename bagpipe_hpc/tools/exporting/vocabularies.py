@@ -25,14 +25,14 @@ _PieceOf = Callable[[VocabularyPieces, int, int], NDArray[Any]]
 
 
 class ExportedValues:
-    """Which values a table has. Holds none of them: they are read anew, piece by piece, where they are wanted.
+    """Which values a table has. It holds none of them: they are read piece by piece each time they are needed.
 
     Attributes:
-        name: of the table.
-        is_hashed: whether ids are made of values by a hash, so that nobody knows the values.
+        name: name of the table.
+        is_hashed: whether a hash turns values into ids, so that the values are not recorded.
         is_text: whether values are texts.
         count: number of values.
-        buckets: ids 1 up to this share out, by a hash, all values that have no id of their own.
+        buckets: ids from 1 to this are shared, by a hash, by all values that have no id of their own.
 
     Args:
         directory: the shard directory.
@@ -57,7 +57,7 @@ class ExportedValues:
 
     @property
     def kind(self) -> str:
-        """What values are, as `schema.json` says it."""
+        """Kind of the values, as in `schema.json`."""
         return "hashed" if self.is_hashed else "texts" if self.is_text else "numbers"
 
     @property
@@ -66,7 +66,7 @@ class ExportedValues:
         return pa.null() if self.is_hashed else pa.string() if self.is_text else pa.int64()
 
     def of_rows(self, first: int, last: int) -> Any:
-        """The value of each id from `first` up to `last`, an array of pyarrow; null where an id has none."""
+        """The value of each id from `first` to below `last`, a pyarrow array; null where an id has none."""
         if self.is_hashed:
             return pa.nulls(last - first)
         with self.open() as vocabulary:
@@ -79,7 +79,7 @@ class ExportedValues:
         return values.take(pa.array(places, mask=~has_value))
 
     def pieces(self, of: _PieceOf) -> Iterator[NDArray[Any]]:
-        """What `of` gives for each piece of the values."""
+        """The result of `of` for each piece of the values."""
         with self.open() as vocabulary:
             for piece in vocabulary.pieces():
                 yield of(vocabulary, *piece)
@@ -89,11 +89,11 @@ def write_vocabularies(folder: Path, tables: Sequence[ExportedValues]) -> tuple[
     """Write which value has which id.
 
     Args:
-        folder: where to.
+        folder: the folder to write to.
         tables: all tables.
 
     Returns:
-        The file of each table, by its name, None where values are hashed; and what was written.
+        The file of each table, by the table's name, None where values are hashed; and what was written.
     """
     files: dict[str, str | None] = {}
     tensors: list[StreamedTensor] = []

@@ -1,1 +1,1 @@
-"""`bagpipe plan`: what a run would move, hold and wait for, by its plans, before it runs; and its plans in a file."""
+"""`bagpipe plan`: finds from a run's plans what it would move, hold and wait for, and can save these plans."""

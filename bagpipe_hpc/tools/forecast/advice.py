@@ -1,4 +1,4 @@
-"""Which settings plans speak for: the window, the cache, servers and trainers, each with its reason. Pure."""
+"""Recommends settings from plans: the window, the cache, servers and trainers, each with its reason. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,9 +10,9 @@ from bagpipe_hpc.tools.forecast.sweep import Outlook
 from bagpipe_hpc.tools.forecast.timing import Timing
 
 _AS_GOOD = 1.02
-"""A step that is so little longer, or so little more to move, is worth a shorter window and a smaller cache."""
+"""How much longer a step may be, or how much more it may move, for a shorter window and a smaller cache."""
 _AS_FAST = 0.95
-"""Of the samples a second of the fastest: fewer trainers that reach it do."""
+"""Share of the fastest split's samples a second that is enough: the fewest trainers that reach it are chosen."""
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,12 @@ class Advice:
     """Settings that go together.
 
     Attributes:
-        title: for which trainers, nodes and links.
+        title: for which trainers, nodes and links it is.
         settings: `section.field=value`.
-        reasons: a line each.
-        trainers: number T.
-        servers: number S; None where no nodes are given.
-        nodes: as given; None where none are.
+        reasons: the reasons, a line each.
+        trainers: number of trainers T.
+        servers: number of servers S; None where no nodes are given.
+        nodes: the number of nodes that was given; None where none was.
     """
 
     title: str
@@ -40,12 +40,12 @@ def advise_window(outlooks: Sequence[Outlook], timings: Mapping[int, Timing]) ->
     """The shortest window that is as good as the best one, and the cache that it needs.
 
     Args:
-        outlooks: of one number of trainers, shorter windows first.
-        timings: of those whose time is known, by the length of their windows; they alone are judged, unless there is
+        outlooks: those of one number of trainers, shorter windows first.
+        timings: timings of the windows whose time is known, by length; only these windows are judged, unless there is
             none.
 
     Returns:
-        What is chosen, None where nothing fits; and why.
+        The chosen outlook, None where nothing fits; and the advice.
     """
     trainers = outlooks[0].trainers
     title = f"T = {trainers}"
@@ -81,7 +81,7 @@ def advise_window(outlooks: Sequence[Outlook], timings: Mapping[int, Timing]) ->
 
 
 def _costs(outlooks: Sequence[Outlook], timings: Mapping[int, Timing]) -> tuple[dict[int, float], str]:
-    """What windows are judged by, by their length, and what that is: time where all have one, or else bytes."""
+    """The cost of each window by its length, and its unit: time where all windows have one, else bytes."""
     if not all(one.lookahead in timings for one in outlooks):
         return {one.lookahead: one.trainer_link.both / 1e3 for one in outlooks}, "kB a trainer and batch"
     known = all(timings[one.lookahead].prediction for one in outlooks)
@@ -96,8 +96,8 @@ class Split:
     Attributes:
         outlook: the window and the number of trainers.
         server_nodes: nodes with a server each, apart from those of trainers; 0 where one node has all ranks.
-        timing: predicted so.
-        memory: of its ranks.
+        timing: its predicted times.
+        memory: memory of its ranks.
     """
 
     outlook: Outlook
@@ -107,14 +107,14 @@ class Split:
 
     @property
     def samples_per_s(self) -> float:
-        """As predicted."""
+        """Predicted samples a second."""
         return self.timing.prediction.samples_per_s if self.timing.prediction else 0.0
 
 
 def splits_of(nodes: int, trainers: Sequence[int], trainers_per_node: int) -> list[tuple[int, int]]:
-    """Numbers of trainers and of servers' nodes that use so many nodes: each node has servers or trainers.
+    """Pairs of a number of trainers and of server nodes that use `nodes` nodes: each node has servers or trainers.
 
-    One node has all ranks: no node of servers.
+    A single node has all ranks, so the number of server nodes is 0.
     """
     if nodes == 1:
         return [(number, 0) for number in trainers if number <= trainers_per_node]
@@ -125,14 +125,14 @@ def splits_of(nodes: int, trainers: Sequence[int], trainers_per_node: int) -> li
 def advise_nodes(
     nodes: int, splits: Sequence[Split], advice: Mapping[int, Advice], per_node: int, node_bytes: int
 ) -> Advice:
-    """The split that trains fastest with the fewest trainers, of those whose ranks find memory.
+    """The split with the fewest trainers that is about as fast as the fastest, of those whose ranks find memory.
 
     Args:
-        nodes: how many there are.
+        nodes: how many nodes there are.
         splits: ways to use them.
-        advice: of each number of trainers.
+        advice: the advice for each number of trainers.
         per_node: most trainers on a node.
-        node_bytes: memory that each has free.
+        node_bytes: free memory of each node.
     """
     title = counted(nodes, "node")
     fitting, problem = [], f"no number of trainers that was planned leaves a node for servers on {title}"

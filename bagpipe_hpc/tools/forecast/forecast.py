@@ -1,4 +1,4 @@
-"""`bagpipe plan`: what a run would do, and the settings that this speaks for, before it starts (docs/plan.md)."""
+"""`bagpipe plan`: what a run would do, and recommended settings, before it starts (docs/plan.md)."""
 
 import argparse
 from dataclasses import replace
@@ -27,18 +27,18 @@ from bagpipe_hpc.tools.simulate import compute_times
 
 _USUAL_TRAINERS = (2,)
 _PARTS_OF_WINDOW = (0, 0.25, 0.5, 1, 2, 4)
-"""Of `lookahead.batches`, that are tried where nobody says; none of it is a single batch."""
+"""Multiples of `lookahead.batches` that are tried if no windows are given; 0 stands for a single batch."""
 
 
 def forecast(arguments: argparse.Namespace, tell: Tell) -> Report:
-    """Plan a run in every way that is asked for, and say what follows; see `cli` for the arguments.
+    """Plan a run in every way that is asked for, and report what follows; see `cli` for the arguments.
 
     Args:
-        arguments: of the command.
-        tell: is told now and then how far this is.
+        arguments: the command's arguments.
+        tell: called now and then with a line about progress.
 
     Raises:
-        BagpipeError: settings and data do not fit each other, or this host has not the memory to plan.
+        BagpipeError: settings and data do not fit each other, or this host lacks the memory to plan.
     """
     base = _base_cluster(arguments)
     if arguments.nodes and not base.compute_s_per_sample:
@@ -75,16 +75,16 @@ def forecast(arguments: argparse.Namespace, tell: Tell) -> Report:
 
 
 def plain_run(config: Config) -> Run:
-    """The run of a configuration from its start, whatever stands in its output folder; replayed, if it replays one.
+    """The run of a configuration from its start, whatever is in its output folder; with the decisions that it replays.
 
     Raises:
-        BagpipeError: as by `prepare_run`.
+        BagpipeError: as for `prepare_run`.
     """
     return as_replayed(prepare_run(replace(config, train=replace(config.train, resume=""))))
 
 
 def _usual_trainers(arguments: argparse.Namespace) -> tuple[int, ...]:
-    """Where nobody says: for given nodes all but one of them, a half, a quarter and so on."""
+    """Trainers to try if none are given: for given nodes all but one node, half of them, a quarter and so on."""
     if not arguments.nodes:
         return _USUAL_TRAINERS
     most = max(arguments.nodes)
@@ -101,7 +101,7 @@ def _lookaheads(arguments: argparse.Namespace, config: Config) -> list[int]:
 
 
 def _base_cluster(arguments: argparse.Namespace) -> Cluster:
-    """The speeds that were given; how many trainers and nodes of servers there are differs."""
+    """A cluster with the given speeds; its numbers of trainers and server nodes are replaced later."""
     per_sample_s, per_step_s = compute_times(arguments)
     return Cluster(
         trainers=1,
@@ -114,13 +114,13 @@ def _base_cluster(arguments: argparse.Namespace) -> Cluster:
 
 
 class _Judge:
-    """Predicts what was planned, and chooses.
+    """Predicts times for what was planned, and chooses settings.
 
     Args:
-        arguments: of the command.
-        base: speeds.
+        arguments: the command's arguments.
+        base: a cluster with the given speeds.
         outlooks: what was planned, by trainers, then windows.
-        orders: when in a step gradients leave.
+        orders: when gradients leave within a step.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class _Judge:
             self._outlooks.setdefault(one.trainers, []).append(one)
 
     def link(self, gbit_per_s: float) -> Link:
-        """All that follows where hosts have links of such a bandwidth."""
+        """All that follows where hosts have links of this bandwidth."""
         speeds = replace(self._base, bytes_per_s=gbit_per_s * 1e9 / 8)
         server_nodes = self._arguments.server_nodes
         timings: dict[tuple[int, int], Timing] = {}

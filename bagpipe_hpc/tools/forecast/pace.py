@@ -1,4 +1,4 @@
-"""How far planning is: a bar on a terminal, elsewhere a line now and then."""
+"""Shows how far planning is: a bar on a terminal, elsewhere a line now and then."""
 
 import time
 from collections.abc import Callable
@@ -8,11 +8,11 @@ from bagpipe_hpc.progress import LongWork
 _EVERY_S = 10.0
 
 Tell = Callable[[str], None]
-"""Is told a line."""
+"""Called with a line of text."""
 
 
 class Pace(LongWork):
-    """Work on a number of batches; arguments as for `LongWork`, and who is told where there is no terminal."""
+    """Work on a number of batches; arguments as for `LongWork`, and a function for lines where there is no terminal."""
 
     def __init__(self, what: str, batches: int, tell: Tell) -> None:
         super().__init__(what, batches, "batches")

@@ -1,4 +1,4 @@
-"""The memory that each rank of a run takes, by its plans; the formulas are those of docs/memory.md."""
+"""The memory that each rank of a run takes, from its plans, by the formulas of docs/memory.md."""
 
 from dataclasses import dataclass
 
@@ -12,12 +12,13 @@ class RankMemory:
     """Bytes of each rank, besides what Python, MPI and (on trainers) torch take without any rows.
 
     Attributes:
-        servers: number S.
+        servers: number of servers S.
         oracle: its planner, and samples that it has read ahead.
-        server: of the one with the most rows.
+        server: memory of the server with the most rows.
         trainer: its caches, dense half, an evaluation and samples that it has read.
-        plans_bytes: plans under way at the oracle; of a trainer they are a bound, since it has its own part alone.
-        rows_bytes: rows on their way at a trainer, at most: what a group of batches fetches, and two groups write back.
+        plans_bytes: plans under way at the oracle; a bound for those at a trainer, which has only its own part.
+        rows_bytes: most bytes of rows on their way at a trainer: what a group of batches fetches and two groups write
+            back.
     """
 
     servers: int
@@ -29,7 +30,7 @@ class RankMemory:
 
     @classmethod
     def of(cls, outlook: Outlook, servers: int) -> "RankMemory":
-        """The memory of the ranks of a run with so many servers."""
+        """The memory of the ranks of a run with `servers` servers."""
         run, need, traffic = outlook.run, outlook.need, outlook.traffic
         window = need.window
         under_way = min(window.plans_ahead, max(1, traffic.batches))
@@ -77,14 +78,14 @@ def hosts_of(
     node_bytes: int,
     smaller_planner: str = "",
 ) -> list[HostNeed]:
-    """What the ranks of a run take on nodes that are alike: servers on some, a server each, trainers on the others.
+    """What the ranks of a run take on nodes that are alike: one server each on some, trainers on the others.
 
     Args:
-        memory: of each rank.
+        memory: memory of each rank.
         server_nodes: nodes with servers; 0 for one node with all ranks.
-        trainers: number T.
-        trainers_per_node: most on one node.
-        node_bytes: memory that each node has free; ranks may share half of it, as `/dev/shm` usually has it.
+        trainers: number of trainers T.
+        trainers_per_node: most trainers on one node.
+        node_bytes: free memory of each node; half of it may be shared between ranks, the usual size of `/dev/shm`.
         smaller_planner: as in `Need`.
     """
     oracle = memory.oracle + Need(reading_bytes=memory.plans_bytes, smaller_planner=smaller_planner)

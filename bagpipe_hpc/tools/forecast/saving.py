@@ -44,10 +44,10 @@ class Saved:
 
     Attributes:
         directory: the folder.
-        trainers: that the plans are for.
-        bytes: of the file of plans.
-        segments: how many.
-        plans: of all segments, closing ones among them.
+        trainers: number of trainers that the plans are for.
+        bytes: size of the file of plans.
+        segments: number of segments.
+        plans: number of plans of all segments, closing ones included.
     """
 
     directory: Path
@@ -58,10 +58,10 @@ class Saved:
 
 
 def require_folder(directory: Path) -> None:
-    """See that plans can be written to a folder, which is made if it is not there.
+    """Check that plans can be written to a folder, which is made if it does not exist.
 
     Raises:
-        ConfigError: they cannot.
+        ConfigError: the folder cannot be made or written to.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -74,15 +74,15 @@ def require_folder(directory: Path) -> None:
 def save_plans(outlook: Outlook, directory: Path, tell: Tell) -> Saved:
     """Plan a run once more, with the caches that it needs, and write the plans down.
 
-    Plans that stand in the folder are replaced; runs that read them go on.
+    Earlier plans in the folder are replaced; runs that are reading them go on.
 
     Args:
-        outlook: of the run.
-        directory: the folder, which is there.
-        tell: is told now and then how far this is.
+        outlook: the outlook of the run.
+        directory: the folder, which exists.
+        tell: called now and then with a line about progress.
 
     Raises:
-        CapacityError: the disk has not the room.
+        CapacityError: the disk lacks the room.
         ConfigError: another process saves plans there.
         FileError: a file cannot be written.
     """
@@ -126,7 +126,7 @@ def save_plans(outlook: Outlook, directory: Path, tell: Tell) -> Saved:
 
 @contextmanager
 def alone_in(directory: Path) -> Iterator[None]:
-    """Keep others from saving plans in a folder meanwhile."""
+    """Keep other processes from saving plans in a folder meanwhile."""
     lock = RunLock(directory, log.error, "--save")
     lock.take()
     try:
@@ -136,13 +136,13 @@ def alone_in(directory: Path) -> Iterator[None]:
 
 
 def _fitted(run: Run, trainers: int) -> CacheNeed:
-    """The window that a run cuts for want of `cache.rows`."""
+    """The window and cache of the run, whose window is cut where `cache.rows` is too small."""
     exact = replace(run.config.cache, measure="all")
     return choose_window(replace(run, config=replace(run.config, cache=exact)), trainers)
 
 
 def _require_room(outlook: Outlook, directory: Path) -> None:
-    """See that the disk has room for plans of the size that was counted, those of evaluations at as much a batch."""
+    """Check that the disk has room for plans of the counted size; plans of evaluations are taken to be as large."""
     batches = sum(segment.batches + 1 for segment in outlook.run.schedule)
     wanted, free = batches * outlook.traffic.plan_bytes, shutil.disk_usage(directory).free
     if wanted > free:

@@ -20,15 +20,15 @@ from bagpipe_hpc.tools.forecast.pace import Pace, Tell
 from bagpipe_hpc.tools.policy_comparison.traffic import Traffic, TrafficCount
 
 _STEADY_BATCHES = 100
-"""Of a segment, besides a window before and after them, whose time is predicted."""
+"""Batches of a segment whose time is predicted, besides a window before and after them."""
 
 
 @dataclass(frozen=True)
 class LinkBytes:
     """Bytes of rows, and of their numbers, that come and go over a link for a batch, on average.
 
-    What trainers exchange comes as it goes: each of them gets as much as it sends. Of rows that pass through a trainer
-    on their way over a grid, only those of its own count.
+    In exchanges between trainers as much comes as goes. Rows that only pass through a trainer on their way over a grid
+    do not count.
 
     Attributes:
         come: into the host.
@@ -40,23 +40,23 @@ class LinkBytes:
 
     @property
     def both(self) -> float:
-        """Either way."""
+        """Bytes of both directions."""
         return self.come + self.go
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """What a run with so many trainers and such a window does, by its plans.
+    """What a run with one number of trainers and one window does, from its plans.
 
     Attributes:
         run: the run, with the window that was asked for among its settings.
-        trainers: number T.
-        need: the window that it uses, and the slots of the caches that its plans use, at most at once.
+        trainers: number of trainers T.
+        need: the window that it uses, and the most slots of the caches that its plans use at once.
         sharing: where rows live that several trainers use.
         smaller_planner: as in `Need`.
         traffic: what a trainer moves for a batch.
-        loads: plans of the longest training segment in numbers, its first batches and the closing one, as many as tell
-            of a steady state; empty where the segment is too short, or rows have several widths.
+        loads: loads of the first plans of the longest training segment, as many as show a steady state, and of the
+            closing plan; empty where the segment is too short, or rows have several widths.
     """
 
     run: Run
@@ -74,25 +74,25 @@ class Outlook:
 
     @property
     def trainer_link(self) -> LinkBytes:
-        """What a trainer's link carries."""
+        """What a trainer's link carries for a batch."""
         of = self.traffic.bytes
         between = of["now"] + of["later"] + of["copied"] + of["sent_home"]
         return LinkBytes(of["fetched"] + between, self._to_servers + between)
 
     def server_link(self, nodes: int) -> LinkBytes:
-        """What the link of each of so many nodes of servers carries, if rows are spread evenly."""
+        """What the link of each of `nodes` server nodes carries for a batch, if rows are spread evenly."""
         of, share = self.traffic.bytes, self.trainers / max(1, nodes)
         return LinkBytes(share * self._to_servers, share * of["fetched"])
 
     @property
     def _to_servers(self) -> float:
-        """What a trainer sends to them: rows that it writes, and which rows those are that it writes and asks for."""
+        """Bytes that a trainer sends to servers: rows that it writes, and numbers of rows that it writes or fetches."""
         of = self.traffic.bytes
         return of["written"] + of["added"] + self.traffic.number_bytes
 
     @property
     def fits(self) -> bool:
-        """Whether the rows fit `cache.rows`, where that is set; else a run would cut the window."""
+        """Whether the rows fit into `cache.rows`, if that is set; where they do not, a run would cut the window."""
         limit = self.run.config.cache.rows
         return not limit or self.need.total_rows <= limit
 
@@ -103,15 +103,15 @@ def plan_all(
     """Plan every combination, in one pass over the data, or in as few as the memory of their planners allows.
 
     Args:
-        run: the run, its settings checked; `lookahead.group` counts for its own window alone.
+        run: the run, with checked settings; its `lookahead.group` applies only to its own window.
         trainers: numbers of trainers.
         lookaheads: windows, in batches.
-        most_batches: of each segment; 0 for all, so that what is found is exact.
-        tell: is told now and then how far this is.
+        most_batches: most batches of each segment; 0 for all, which makes the results exact.
+        tell: called now and then with a line about progress.
 
     Returns:
-        Of each combination, by trainers, then windows. Windows that come to the same, as those do that are longer than
-        the longest segment, are there once.
+        The outlook of each combination, by trainers, then windows. Windows that come to the same, such as those longer
+        than the longest segment, are listed once.
 
     Raises:
         CapacityError, ConfigError: as for a run that starts.
@@ -143,8 +143,8 @@ class _Case:
 
     Args:
         run: the run, with this window.
-        trainers: number T.
-        most_batches: of each segment that are planned.
+        trainers: number of trainers T.
+        most_batches: most batches of each segment that are planned.
     """
 
     def __init__(self, run: Run, trainers: int, most_batches: int) -> None:
@@ -179,7 +179,7 @@ class _Case:
         return plan.is_closing or plan.batch < 2 * self.window.lookahead + self._steady
 
     def outlook(self, planner: Planner, *, is_exact: bool) -> Outlook:
-        """What was found."""
+        """What was found, as an outlook."""
         size = planner.size()
         taken = size.state_bytes + size.window_bytes
         need = CacheNeed(self.window, slots_by_group(planner), taken, is_exact)
@@ -190,7 +190,7 @@ class _Case:
 
 
 def _as_many_as_fit(cases: Sequence[_Case]) -> list[_Case]:
-    """The first cases whose planners find memory together, half of what is free; one at least."""
+    """The first cases whose planners fit into half of the free memory together; at least one."""
     left = free_bytes() // 2
     together: list[_Case] = []
     for case in cases:
@@ -202,7 +202,7 @@ def _as_many_as_fit(cases: Sequence[_Case]) -> list[_Case]:
 
 
 def _share(free: int, least_bytes: int, wanted: int, cases: int) -> int:
-    """Memory for one of some planners: one half is shared out alike, the other by what each takes for sure."""
+    """Memory for one of several planners: half is divided equally, half in proportion to what each takes at least."""
     return free // 2 // cases + (free // 2 * least_bytes // wanted if wanted else free // 2 // cases)
 
 
@@ -221,6 +221,6 @@ def _plan_together(cases: Sequence[_Case], run: Run, most_batches: int, tell: Te
                 for case, planner, own in zip(cases, planners, batches, strict=True)
             ]
             for number, _ in enumerate(zip(*steps, strict=True)):
-                pace.advance(int(number > 0))  # there is a closing plan more
+                pace.advance(int(number > 0))  # one plan more than batches: the closing one
     exact = not most_batches or all(segment.batches <= most_batches for segment in segments)
     return [case.outlook(planner, is_exact=exact) for case, planner in zip(cases, planners, strict=True)]

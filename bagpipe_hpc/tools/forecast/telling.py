@@ -18,7 +18,7 @@ from bagpipe_hpc.tools.report import Report
 from bagpipe_hpc.tools.run_decisions import run_decisions
 
 PIECES = ("tables", "caches", "dense", "planner", "evaluation", "samples", "plans", "rows")
-"""What ranks hold."""
+"""Kinds of memory that ranks hold."""
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,12 @@ class Link:
     """What follows from plans where hosts have links of one bandwidth.
 
     Attributes:
-        gbit_per_s: each way.
-        server_nodes: nodes of servers in `timings`.
-        timings: by trainers and window; not of segments that are too short to tell.
-        chosen: the window that is recommended, by trainers.
-        memory: of its ranks, by trainers.
-        advice: what is recommended.
+        gbit_per_s: bandwidth, each way.
+        server_nodes: server nodes in `timings`.
+        timings: predicted times by trainers and window, except where segments are too short.
+        chosen: the recommended window, by trainers.
+        memory: memory of the ranks with that window, by trainers.
+        advice: the recommendations.
     """
 
     gbit_per_s: float
@@ -81,7 +81,7 @@ def tell_all(report: Report, run: Run, outlooks: Sequence[Outlook], links: Seque
 
 
 def _numbers(attributes: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Of the memory of ranks what is counted or has such parts; the rest is for messages."""
+    """The entries that are numbers or contain numbers; the others are texts for messages."""
     return {name: value for name, value in attributes if not isinstance(value, bool | str)}
 
 

@@ -1,4 +1,4 @@
-"""What of a run's traffic stays hidden behind compute: the model of time of `bagpipe simulate`, for plans at hand."""
+"""How much of a run's traffic hides behind compute, predicted from its plans as `bagpipe simulate` does."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,20 +11,21 @@ from bagpipe_hpc.simulation.prediction import Prediction, predict
 from bagpipe_hpc.simulation.step_order import StepOrder
 
 _NO_COMPUTE_S = 1e-12
-"""A sample, for trainers that compute in no time."""
+"""Time of a sample for trainers that compute in no time."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Of the steady state of a run on a cluster.
+    """Times of a run on a cluster in its steady state.
 
     Attributes:
         bytes_per_s: bandwidth of a host's link, each way.
-        bare_s: a step where trainers compute in no time: what rows, sums, plans and latencies take by themselves, as
-            far as they pass beside each other.
+        bare_s: time of a step if trainers compute in no time: what rows, sums, plans and latencies take by themselves,
+            where some of them overlap.
         busiest_link_s: as `Prediction.busiest_link_s`.
-        hiding_us: of compute a sample, from which on a step can hide all that: `bare_s` over a slice's samples.
-        prediction: with the time of compute; None where that is not known.
+        hiding_us: compute time of a sample, in microseconds, from which on a step can hide `bare_s`: that divided by
+            the samples of a slice.
+        prediction: prediction with compute time; None where that is not known.
     """
 
     bytes_per_s: float
@@ -35,7 +36,7 @@ class Timing:
 
     @property
     def hidden(self) -> float | None:
-        """Share of `bare_s` for which trainers do not wait; None where the time of compute is not known."""
+        """Share of `bare_s` for which trainers do not wait; None where compute time is not known."""
         if self.prediction is None:
             return None
         waits_s = self.prediction.wait_rows_s + self.prediction.wait_reductions_s
@@ -43,7 +44,7 @@ class Timing:
 
     @property
     def step_s(self) -> float:
-        """A step, as far as it is known: without compute where that is not."""
+        """Time of a step; without compute where its time is not known."""
         return self.prediction.step_s if self.prediction else self.bare_s
 
 
@@ -54,10 +55,10 @@ def time_plans(
 
     Args:
         loads: as for `predict`.
-        window: of the plans.
-        cluster: with `compute_s_per_sample` 0 where that is not known.
+        window: the window of the plans.
+        cluster: the cluster; its `compute_s_per_sample` is 0 where that is not known.
         record: what travels with a row.
-        order: when in a step gradients leave.
+        order: when gradients leave within a step.
     """
     idle = replace(cluster, compute_s_per_sample=_NO_COMPUTE_S, compute_s_per_step=0.0)
     bare = predict(loads, window, idle, record, order)

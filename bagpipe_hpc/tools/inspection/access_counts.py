@@ -1,6 +1,6 @@
 """Counts how often the training rows look up each row, for placements by statistics (`rows.access_statistics`).
 
-They are read once; memory is 8 bytes for each row of the tables, and 16 for each used row of one table.
+It reads the rows once; memory is 8 bytes for each row of the tables, and 16 for each used row of one table.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ from bagpipe_hpc.storage.shards.reader import ClickShards
 
 _READ_SAMPLES = 1 << 16
 _ROW_BYTES = 8
-"""The counts."""
+"""Memory for each row: its count."""
 
 
 def save_statistics(directory: Path, manifest: ShardManifest, path: Path) -> AccessStatistics:
@@ -28,7 +28,7 @@ def save_statistics(directory: Path, manifest: ShardManifest, path: Path) -> Acc
     Args:
         directory: the shard directory.
         manifest: its manifest.
-        path: the file.
+        path: the file to write.
 
     Raises:
         DataError: there are no training samples, their look-ups are drawn, or a shard is missing or damaged.
@@ -53,7 +53,7 @@ def save_statistics(directory: Path, manifest: ShardManifest, path: Path) -> Acc
 
 
 def _count(directory: Path, manifest: ShardManifest) -> tuple[list[NDArray[np.int64]], list[int]]:
-    """Look-ups of each row of each table, and the samples that look up anything in it."""
+    """For each table, the look-ups of each row, int64 `[rows]`, and how many samples look up anything in it."""
     offsets = table_offsets(manifest.table_rows)
     counts = np.zeros(offsets[-1], dtype=np.int64)
     samples_with = np.zeros(len(manifest.tables), dtype=np.int64)

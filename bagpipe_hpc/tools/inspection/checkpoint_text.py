@@ -18,7 +18,7 @@ from bagpipe_hpc.tools.inspection.text_table import aligned, flattened, size_tex
 
 
 def describe_checkpoint(checkpoint: Checkpoint, verify: bool) -> Description:
-    """Where training stood, tables, files and settings; with `verify` checksums and what the weights are like."""
+    """Where training stood, tables, files and settings; with `verify` also checksums and a summary of the weights."""
     manifest = checkpoint.manifest
     arithmetic = manifest.arithmetic
     checked, faults = _checked_files(checkpoint, verify)
@@ -52,13 +52,13 @@ def describe_checkpoint(checkpoint: Checkpoint, verify: bool) -> Description:
 
 
 def _widths(manifest: CheckpointManifest) -> str:
-    """The width of the tables, or the least and the most; the list of the tables has each."""
+    """The width of the tables, or the smallest and largest; the list of the tables has each."""
     least, most = min(manifest.widths), max(manifest.widths)
     return str(most) if least == most else f"{least} to {most}"
 
 
 def _since(manifest: CheckpointManifest) -> str:
-    """Where training on these rows began, if it was not the beginning."""
+    """The step at which training on these rows began, if it was not the first."""
     return f", since step {manifest.data_step}" if manifest.data_step else ""
 
 
@@ -88,7 +88,7 @@ def _kept_rows(checkpoint: Checkpoint) -> str:
 
 
 def _checked_files(checkpoint: Checkpoint, verify: bool) -> tuple[list[tuple[str, str, str]], list[str]]:
-    """Name, size and state of each file, those of the checkpoints included on which an increment builds; the faults."""
+    """Name, size and state of each file, including those of checkpoints that an increment builds on; and the faults."""
     try:
         files = checkpoint.files()
     except CheckpointError as error:
@@ -107,7 +107,7 @@ def _checked_files(checkpoint: Checkpoint, verify: bool) -> tuple[list[tuple[str
 
 
 def _tables(checkpoint: Checkpoint, summarise: bool) -> list[str]:
-    """Rows of each table, its width where there are several, and what its weights are like."""
+    """Rows of each table, its width where there are several, and a summary of its weights."""
     manifest = checkpoint.manifest
     columns: list[tuple[str, Sequence[object]]] = [("table", manifest.table_names), ("rows", manifest.table_rows)]
     if len(manifest.groups) > 1:
@@ -139,7 +139,7 @@ class _Weights:
 
 
 def _summaries(checkpoint: Checkpoint) -> list[tuple[str, str, str]]:
-    """What the weights of each table are like, in the order of the tables."""
+    """A summary of the weights of each table, in the order of the tables."""
     summaries = {}
     for number, group in enumerate(checkpoint.manifest.groups):
         bounds = pairwise(group.tables.offsets.tolist())

@@ -1,4 +1,4 @@
-"""What a look into a folder of this program gives."""
+"""The description of a folder of this program."""
 
 from dataclasses import dataclass
 
@@ -8,8 +8,8 @@ class Description:
     """A folder in words.
 
     Attributes:
-        text: for a terminal, of several lines.
-        faults: of each file that is missing, cut off or changed, its path and what is wrong with it.
+        text: several lines for a terminal.
+        faults: for each file that is missing, cut off or changed, its path and what is wrong with it.
     """
 
     text: str

@@ -1,4 +1,4 @@
-"""Draws what look-ups are like as SVG: how uneven they are, and how soon rows come back."""
+"""Draws look-ups as SVG: how uneven they are, and how soon rows come back."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from bagpipe_hpc.terminal import printable
 from bagpipe_hpc.tools.inspection.look_ups import WITHIN_BATCHES, LookUps
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _GAP = 380, 300, 70, 60, 110
-"""Of a panel, in pixels; where the first one stands, and the gap between the two."""
+"""In pixels: size of a panel, position of the first one, and the gap between the two."""
 _COLOURS = ("#0969da", "#bc4c00", "#1a7f37", "#8250df")
 _NAMED_TABLES = 3
 _STYLE = (
@@ -29,7 +29,7 @@ def save_plot(found: LookUps, path: Path) -> None:
 
 
 def plot_svg(found: LookUps) -> str:
-    """Two panels: look-ups on the most frequent ids, of all tables and the largest ones; and distances between uses."""
+    """Two panels: shares of look-ups on the most frequent ids, of all and of the largest tables; distances of uses."""
     largest = sorted(found.tables, key=lambda table: -table.ids)[:_NAMED_TABLES]
     curves = [("all tables", found.total.curve), *((table.table, table.curve) for table in largest)]
     lowest = math.floor(math.log10(min(share for _, curve in curves for share, _ in curve)))
@@ -68,9 +68,9 @@ class _Panel:
 
     Args:
         left: where it begins, in pixels.
-        powers: of ten, the first and the last of the horizontal axis.
-        across: what the horizontal axis is.
-        upwards: what the vertical axis is.
+        powers: exponents of ten at the ends of the horizontal axis.
+        across: title of the horizontal axis.
+        upwards: title of the vertical axis.
     """
 
     def __init__(self, left: int, powers: tuple[int, int], across: str, upwards: str) -> None:

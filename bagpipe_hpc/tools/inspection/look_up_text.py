@@ -1,4 +1,4 @@
-"""Says in plain text what look-ups are like."""
+"""Describes look-ups in plain text."""
 
 from bagpipe_hpc.terminal import counted
 from bagpipe_hpc.tools.inspection.look_ups import QUANTILES, TOP_SHARES, WITHIN_BATCHES, LookUps, TableLookUps

@@ -1,6 +1,6 @@
-"""What the look-ups of a shard directory are like: how uneven, how many without a value, and how soon rows come back.
+"""Measures the look-ups of a shard directory: how uneven, how many without a value, and how soon rows come back.
 
-They are read once, in time order; memory is 24 bytes for each row of the tables.
+It reads the rows once, in time order; memory is 24 bytes for each row of the tables.
 
 Legend: `B` samples of a batch, `U` unique rows of a batch, `R` rows of all tables.
 """
@@ -23,13 +23,13 @@ from bagpipe_hpc.storage.shards.vocabulary import read_unseen_buckets
 from bagpipe_hpc.storage.shards.waiting_values import read_waiting
 
 TOP_SHARES = (0.001, 0.01, 0.1)
-"""Shares of ids, the most frequent ones, whose share of the look-ups is said."""
+"""Shares of the most frequent ids whose share of the look-ups is reported."""
 WITHIN_BATCHES = (1, 10, 40, 200)
-"""Distances in batches within which the share of rows that come back is said."""
+"""Distances in batches for which the share of rows that come back within them is reported."""
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
 _READ_SAMPLES = 1 << 16
 _ROW_BYTES = 24
-"""The counts, and beside them the last batches, or later the sorted counts and their sums."""
+"""Memory for each row: its count and last batch, or later the counts, sorted counts and their sums."""
 _CURVE_POINTS = 60
 
 Int64s = NDArray[np.int64]
@@ -42,12 +42,12 @@ class TableLookUps:
     Attributes:
         table: its name.
         ids: rows of the table.
-        used: ids that are looked up at all.
+        used: number of ids that are looked up at all.
         look_ups: number of look-ups.
-        without_id: share of the look-ups of values that have no id of their own, missing ones among them.
+        without_id: share of the look-ups whose value has no id of its own, missing values included.
         missing: share of the look-ups of missing values; None where the directory does not say which they are.
         top: share of the look-ups on the most frequent 0.1, 1 and 10 % of the ids (`TOP_SHARES`), one id at least.
-        curve: pairs of a share of the ids, the most frequent ones, and their share of the look-ups, ascending.
+        curve: pairs of a share of the most frequent ids and their share of the look-ups, ascending.
     """
 
     table: str
@@ -73,8 +73,8 @@ class Reuse:
         uses: number of uses.
         first: share of the uses that are the first ones of their rows.
         within: share of the uses at a distance of at most 1, 10, 40, 200 batches (`WITHIN_BATCHES`).
-        quantiles: distance that 10, 25, 50, 75, 90 and 99 % of the other uses do not exceed (`QUANTILES`); none of them
-            where no row comes back.
+        quantiles: distances that 10, 25, 50, 75, 90 and 99 % of the other uses do not exceed (`QUANTILES`); empty where
+            no row comes back.
         curve: pairs of a distance and the share of the uses that do not exceed it, ascending.
     """
 
@@ -94,9 +94,9 @@ class LookUps:
     Attributes:
         split: `train`, or `test` where there are no training samples.
         samples: number of samples.
-        label_rates: share of samples with 1, of each label.
-        tables: of each table, in order.
-        total: of all tables together.
+        label_rates: for each label, the share of samples in which it is 1.
+        tables: the look-ups of each table, in order.
+        total: the look-ups of all tables together.
         reuse: distances between uses.
     """
 
@@ -123,7 +123,7 @@ def measure_look_ups(directory: Path, manifest: ShardManifest, batch_size: int) 
 
     Raises:
         DataError: there are no samples, their look-ups are drawn, or a file is missing or damaged.
-        CapacityError: this host has no memory for what is counted of each row.
+        CapacityError: this host lacks the memory for the counts of each row.
     """
     require_stored_look_ups(directory, manifest)
     split = "train" if manifest.rows("train") else "test"
@@ -158,7 +158,7 @@ def measure_look_ups(directory: Path, manifest: ShardManifest, batch_size: int) 
 def _read(
     directory: Path, manifest: ShardManifest, split: str, batch_size: int, offsets: Int64s
 ) -> tuple[Int64s, Int64s, int]:
-    """Look-ups of each row `[R]`, uses at each distance `[batches]`, and first uses."""
+    """Look-ups of each row, int64 `[R]`, uses at each distance, int64 `[batches]`, and the number of first uses."""
     firsts = offsets[list(manifest.feature_tables)]
     counts = np.zeros(offsets[-1], dtype=np.int64)
     last_batch = np.full(offsets[-1], -1, dtype=np.int64)

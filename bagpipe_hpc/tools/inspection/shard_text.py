@@ -11,7 +11,7 @@ from bagpipe_hpc.tools.inspection.description import Description
 from bagpipe_hpc.tools.inspection.text_table import aligned, flattened, size_text
 
 SKIPPED_SHOWN = 10
-"""Skipped rows that are listed; of the others only the number is said."""
+"""How many skipped rows are listed; the others are only counted."""
 
 
 def describe_shards(directory: Path, manifest: ShardManifest, verify: bool) -> Description:
@@ -56,7 +56,7 @@ def describe_shards(directory: Path, manifest: ShardManifest, verify: bool) -> D
 
 
 def _counts(directory: Path, manifest: ShardManifest) -> str:
-    """For which tables the file of vocabularies says how often ids are looked up."""
+    """The tables for which the file of vocabularies says how often ids are looked up."""
     if manifest.vocabularies is None:
         return "none"
     try:
@@ -81,7 +81,7 @@ def _labels(manifest: ShardManifest) -> list[tuple[str, str]]:
 
 
 def _features(manifest: ShardManifest) -> list[tuple[str, ...]]:
-    """Each feature with its table, the ids of a sample on average and at most, and whether these have weights."""
+    """Each feature with its table, the mean and largest number of ids in a sample, and whether ids have weights."""
     shards = manifest.train + manifest.test
     rows = max(1, sum(shard.rows for shard in shards))
     totals = iter([sum(counts) for counts in zip(*(shard.values for shard in shards), strict=True)])

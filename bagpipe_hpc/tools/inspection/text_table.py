@@ -8,11 +8,11 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
-    """Lines of a table whose columns start below each other.
+    """Lines of a table with left-aligned columns.
 
     Args:
-        rows: texts of equally many columns each, the headings first where there are any.
-        right: columns whose texts end below each other, as numbers should.
+        rows: rows of the same number of texts, the headings first if there are any.
+        right: numbers of the columns that are right-aligned, as numbers should be.
     """
     rows = [[printable(text, is_layout_kept=False) for text in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -1,1 +1,1 @@
-"""`bagpipe compare-policies`: policies on equal terms, in rows and bytes by plans, in time and quality by runs."""
+"""`bagpipe compare-policies`: policies on equal terms; rows and bytes from plans, time and quality from runs."""

@@ -26,12 +26,12 @@ from bagpipe_hpc.tools.run_decisions import run_decisions
 log = logging.getLogger(__name__)
 
 _LINEAR = "torch"
-"""What multiplies matrices in all runs: `auto` times them anew in each run, and has other bits where it chooses
-otherwise."""
+"""What multiplies matrices in all runs. `auto` would time the choices anew in each run, and another choice gives other
+bits."""
 _AS_PLANNED = " (as planned)"
-"""What follows the name of a policy whose runs move other rows than are shown."""
+"""Follows the name of a policy whose runs move other rows than are shown."""
 _ROUNDING = 1e-9
-"""Counts of a run and of its plans are means of the same whole numbers, added up in another order."""
+"""Tolerance: counts of a run and of its plans are means of the same whole numbers, added up in different orders."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ class Found:
 
     Attributes:
         cell: the policy and its conditions.
-        traffic: by its plans; None where the policy cannot be had so.
-        refusal: why not.
+        traffic: what its plans move; None where the policy refuses these conditions.
+        refusal: why it refuses.
         decisions: what its runs decide as they train, so that they move other rows than were planned.
-        trained: by seed; empty where nothing was to be trained.
+        trained: its runs, by seed; empty where nothing was to be trained.
     """
 
     cell: Cell
@@ -54,7 +54,7 @@ class Found:
 
     @property
     def name(self) -> str:
-        """The policy's, with a word where runs move other rows."""
+        """The policy's name, with a mark where runs move other rows."""
         return self.cell.contender.label + (_AS_PLANNED if self.decisions else "")
 
 
@@ -62,16 +62,16 @@ def compare_policies(arguments: argparse.Namespace) -> Report:
     """Plan, and train if wanted, every combination; see `cli` for the arguments.
 
     Raises:
-        ConfigError: the arguments or the configuration ask for what cannot be. A policy that refuses single conditions
-            has a line in the table instead, unless nothing else is left.
-        BagpipeError: a run that began ended with an error.
+        ConfigError: the arguments or the configuration ask for something impossible. A policy that refuses some
+            conditions has a line in the table instead, unless nothing else is left.
+        BagpipeError: a run ended with an error.
     """
     contenders = [Contender.parse(text) for text in arguments.policies]
     wanted = cells(contenders, arguments.trainers, arguments.cache)
     config = load_config(arguments.config, arguments.overrides)
     require_samples(arguments.trainers, config)
     if arguments.train:
-        launch_command(arguments.launch, 1, 1)  # says what is wrong with it before hours of work
+        launch_command(arguments.launch, 1, 1)  # raises what is wrong with it before hours of work
     if not config.data.path:
         raise ConfigError("data.path is empty: name the shards on which policies are compared, as in data.path=shards")
     total_rows = sum(load_manifest(Path(config.data.path)).table_rows)
@@ -121,10 +121,10 @@ def _train(planned: Found, run: Run, arguments: argparse.Namespace, total_rows: 
 
 
 def _require_same(cell: Cell, trained: Trained, traffic: Traffic) -> None:
-    """See that a run moved what its plans say; only runs with the seed that was planned can tell.
+    """Check that a run moved what its plans say; only a run with the planned seed can be compared.
 
     Raises:
-        BagpipeError: it did not.
+        BagpipeError: it moved other numbers of rows.
     """
     written = traffic.rows["written"] + traffic.rows["added"]
     planned = {"fetched": traffic.rows["fetched"], "written": written}
@@ -134,7 +134,7 @@ def _require_same(cell: Cell, trained: Trained, traffic: Traffic) -> None:
 
 
 def _remarks(found: Sequence[Found]) -> list[str]:
-    """What the tables have no room for."""
+    """Remarks for which the tables have no room."""
     remarks = refusals([(one.cell.contender.label, str(one.cell), one.refusal) for one in found])
     decisions = {one.name: one.decisions for one in found if one.decisions}  # told once, not for each condition
     remarks += [f"{name}: {decision}" for name, told in decisions.items() for decision in told]

@@ -1,4 +1,4 @@
-"""What is compared: a policy, or another entry of a door, with settings; and the cells in which it is tried."""
+"""What is compared: a policy or a placement, with settings; and the cells in which it is tried."""
 
 import re
 import shlex
@@ -13,11 +13,11 @@ from bagpipe_hpc.errors import ConfigError
 
 @dataclass(frozen=True)
 class Contender:
-    """An entry and settings that go with it.
+    """A policy or placement, with settings that go with it.
 
     Attributes:
-        label: as it was given; the name in tables.
-        overrides: `policy.name=NAME`, or what else chooses it, and the further settings.
+        label: the argument as it was given; its name in tables.
+        overrides: `policy.name=NAME`, or the setting that chooses it, and the further settings.
     """
 
     label: str
@@ -25,15 +25,15 @@ class Contender:
 
     @classmethod
     def parse(cls, text: str, key: str = "policy.name", option: str = "--policies") -> "Contender":
-        """From `NAME section.field=value ...`, in one argument.
+        """Read it from one argument, `NAME section.field=value ...`.
 
         Args:
             text: the argument.
-            key: the setting that chooses.
-            option: where the argument stands, for messages.
+            key: the setting that NAME is the value of.
+            option: the option that the argument belongs to, for messages.
 
         Raises:
-            ConfigError: there is no name, or what follows it is no setting.
+            ConfigError: there is no name, or it is followed by something else than settings.
         """
         try:
             words = shlex.split(text)
@@ -50,11 +50,11 @@ class Contender:
         return cls(" ".join(words), (f"{key}={words[0]}", *words[1:]))
 
     def settings(self, common: Sequence[str], *more: str) -> list[str]:
-        """All settings of a run of it: its own come in place of those that are for all.
+        """All settings of its run: its own override the common ones.
 
         Args:
             common: `section.field=value`, for all contenders.
-            more: in place of both.
+            more: settings that override both.
         """
         return list({text.partition("=")[0]: text for text in (*common, *self.overrides, *more)}.values())
 
@@ -70,8 +70,8 @@ class Cell:
 
     Attributes:
         contender: the policy.
-        trainers: number T.
-        cache_percent: slots of a trainer's cache, of the tables' rows; 0 for as many as the policy wants.
+        trainers: number of trainers T.
+        cache_percent: slots of a trainer's cache, in percent of the tables' rows; 0 for as many as the policy wants.
     """
 
     contender: Contender
@@ -83,18 +83,18 @@ class Cell:
         return f"{self.contender.label}, T = {self.trainers}, {cache}"
 
     def overrides(self, common: Sequence[str], total_rows: int, *more: str) -> list[str]:
-        """All settings of a run of it: its own come in place of those that are for all policies.
+        """All settings of its run: the policy's own override those for all policies.
 
         Args:
             common: `section.field=value`, for all policies.
-            total_rows: of all tables.
-            more: in place of both.
+            total_rows: rows of all tables.
+            more: settings that override both.
         """
         slots = max(1, round(self.cache_percent / 100 * total_rows)) if self.cache_percent else 0
         return self.contender.settings(common, f"cache.rows={slots}", *more)
 
     def config(self, path: Path, common: Sequence[str], total_rows: int) -> Config:
-        """The configuration of a run of this cell from its start, whatever stands in its output folder.
+        """The configuration of a run of this cell from its start, whatever is in its output folder.
 
         Raises:
             ConfigError: the settings do not go together.
@@ -103,12 +103,12 @@ class Cell:
         return replace(config, train=replace(config.train, resume=""))
 
     def folder(self, seed: int) -> str:
-        """Where a run of it stands in the comparison's folder."""
+        """The name of its run's folder in the comparison's folder."""
         return f"{self.contender.folder}/trainers={self.trainers},cache={self.cache_percent:g},seed={seed}"
 
 
 def distinct(contenders: Sequence[Contender], option: str = "--policies") -> Sequence[Contender]:
-    """The same, each once.
+    """Return the contenders, all of which must differ.
 
     Raises:
         ConfigError: two are the same.
@@ -120,7 +120,7 @@ def distinct(contenders: Sequence[Contender], option: str = "--policies") -> Seq
 
 
 def cells(contenders: Sequence[Contender], trainers: Sequence[int], cache_percents: Sequence[float]) -> list[Cell]:
-    """Every combination; those of one condition stand together.
+    """Every combination; those with the same conditions are neighbours.
 
     Raises:
         ConfigError: two contenders are the same, or one sets the size of its cache.
@@ -137,10 +137,10 @@ def cells(contenders: Sequence[Contender], trainers: Sequence[int], cache_percen
 
 
 def refusals(found: Sequence[tuple[str, str, str]]) -> list[str]:
-    """What is refused, and why: one line where a contender is refused for the same reason under all conditions.
+    """What is refused, and why: only one line for a contender that is refused for the same reason in all its cells.
 
     Args:
-        found: of each cell the contender's label, the cell in words, and why it is refused; empty where it is not.
+        found: for each cell the contender's label, the cell in words, and why it is refused; empty where it is not.
     """
     lines = []
     for label in dict.fromkeys(label for label, _, _ in found):

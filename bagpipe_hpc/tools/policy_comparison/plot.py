@@ -9,9 +9,9 @@ from bagpipe_hpc.terminal import printable
 from bagpipe_hpc.tools.policy_comparison.traffic import MOVED, Traffic
 
 _LEFT, _WIDTH, _BAR, _GAP, _HEAD = 260, 620, 18, 8, 34
-"""In pixels: where bars begin, how long the longest is, how thick, their distance, the height of a panel's title."""
+"""In pixels: where bars begin, length of the longest bar, thickness, distance, and height of a panel's title."""
 _COLOURS = ("#0969da", "#54aeff", "#8250df", "#bc4c00", "#fb8f44", "#1a7f37", "#4ac26b")
-"""Of the kinds in `MOVED`."""
+"""Colours of the kinds in `MOVED`."""
 _TITLES = ("fetched", "written back", "added", "summed now", "summed later", "copies", "gradients sent home")
 _STYLE = (
     "text { fill: #1f2328; } .small { font-size: 12px; } @media (prefers-color-scheme: dark) { text { fill: #e6edf3; } "
@@ -19,7 +19,7 @@ _STYLE = (
 )
 
 Bar = tuple[str, Traffic]
-"""A name, and what is moved."""
+"""The name of a bar, and what is moved."""
 Panels = Mapping[str, Sequence[Bar]]
 """Bars by the title of their panel."""
 

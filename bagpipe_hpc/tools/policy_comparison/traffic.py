@@ -1,6 +1,6 @@
 """What a policy's plans ask of a trainer: rows and bytes for a batch, exactly, without any rank.
 
-Runs move the rows that their plans name, so these are also the counts of a run; `training` compares them.
+Runs move the rows that their plans name, so these are also the counts of a run; `comparison` checks that.
 """
 
 import time
@@ -26,14 +26,14 @@ MOVED = {
     "copied": "copied",
     "sent_home": "sent home",
 }
-"""What a trainer does with rows, and the words of a run's table for it: gets, puts and adds at servers; sums before and
-behind the next batch, over all trainers or those that it is the home of; copies from other trainers, and gradients to
+"""What a trainer does with rows, and the headings of a run's table for it: gets, puts and adds at servers; sums before
+and behind the next batch, over all trainers or at the rows' homes; copies from other trainers, and gradients to
 them."""
 
 _SHORT_BYTES = 2
-"""Of a number of a gradient that travels in 16 bits (`train.row_sums`)."""
+"""Bytes of a number of a gradient that travels in 16 bits (`train.row_sums`)."""
 _NUMBER_BYTES = 4
-"""Of the number of a row that a trainer sends to a server, with what it asks for and with what it writes."""
+"""Bytes of a row's number, which a trainer sends to a server with each row that it fetches or writes."""
 _AT_SERVERS = ("fetched", "written", "added")
 
 
@@ -42,18 +42,19 @@ class Traffic:
     """Means over training batches and trainers.
 
     Attributes:
-        rows: by the names of `MOVED`.
-        bytes: the same on the link of a trainer, each way counted; a sum over all trainers goes round as shares of it,
-            there and back, and of what a home sums the others' part was sent home. Of rows that are held once a host
-            the sums go from host to host, there and back, in 32 bits.
+        rows: rows of each kind, by the names of `MOVED`.
+        bytes: bytes of these rows on the link of a trainer, both ways counted. A sum over all trainers travels as
+            shares, there and back. Of what a home sums, the gradients of other trainers are counted as sent home. Sums
+            of rows that are held once a host go from host to host, there and back, in 32 bits.
         hit_rate: share of the unique rows of batches that no trainer fetches.
         window: batches that the planner looks ahead, the current one included.
         cache_rows: slots of a trainer's caches.
-        plan_bytes: of a whole plan, all trainers' parts.
-        planner_ms: processor time of deciding on a batch and writing its plan, all threads.
-        batches: how many were planned.
-        oracle_bytes: that the oracle sends of a plan: what all trainers get goes to some of them, who pass it on.
-        number_bytes: of the numbers of rows that a trainer sends to servers.
+        plan_bytes: bytes of a whole plan, with the parts of all trainers.
+        planner_ms: processor time to decide on a batch and to write its plan, in all threads.
+        batches: number of planned batches.
+        oracle_bytes: bytes of a plan that the oracle sends itself: the shared part goes to some trainers, who pass it
+            on.
+        number_bytes: bytes of the numbers of rows that a trainer sends to servers.
     """
 
     rows: dict[str, float]
@@ -69,7 +70,7 @@ class Traffic:
 
     @property
     def total_bytes(self) -> float:
-        """Of all kinds."""
+        """Bytes of all kinds."""
         return sum(self.bytes.values())
 
 
@@ -77,9 +78,9 @@ def measure_traffic(run: Run, trainers: int, most_batches: int = 0) -> Traffic:
     """Plan the training batches of a run.
 
     Args:
-        run: the run, its settings checked.
-        trainers: number T.
-        most_batches: of each segment; 0 for all.
+        run: the run, with checked settings.
+        trainers: number of trainers T.
+        most_batches: most batches of each segment; 0 for all.
 
     Raises:
         CapacityError, ConfigError: as for a run that starts.
@@ -98,11 +99,11 @@ def measure_traffic(run: Run, trainers: int, most_batches: int = 0) -> Traffic:
 
 
 class TrafficCount:
-    """Adds plans up, and the processor time that planning takes without reading.
+    """Adds up plans, and the processor time of planning without reading.
 
     Args:
-        run: whose plans they are.
-        trainers: number T.
+        run: the run of these plans.
+        trainers: number of trainers T.
     """
 
     def __init__(self, run: Run, trainers: int) -> None:
@@ -117,7 +118,7 @@ class TrafficCount:
         self._reading_s = self._all_s = 0.0
 
     def reading(self, batches: Iterator[Bags]) -> Iterator[Bags]:
-        """The batches; the time until they come does not count as planning."""
+        """Pass batches on; the time until they come does not count as planning."""
         while True:
             start_s = time.process_time()
             rows = next(batches, None)
@@ -127,7 +128,7 @@ class TrafficCount:
             yield rows
 
     def planning(self, plans: Iterator[BatchPlan]) -> Iterator[BatchPlan]:
-        """The plans; the time until they come counts."""
+        """Pass plans on; the time until they come counts as planning."""
         while True:
             start_s = time.process_time()
             plan = next(plans, None)
@@ -137,7 +138,7 @@ class TrafficCount:
             yield plan
 
     def add(self, plan: BatchPlan) -> None:
-        """Count a plan; a closing one has no samples, but writes back."""
+        """Count a plan; a closing plan has no samples, but writes back."""
         self._batches += not plan.shared.is_closing
         for number, group in enumerate(plan.groups):
             shared = group.shared
@@ -189,7 +190,7 @@ class TrafficCount:
 
 
 def _own(part: TrainerPlan) -> dict[str, int]:
-    """What one trainer moves besides what all do."""
+    """Rows that one trainer moves besides those that all move."""
     rows = {"fetched": part.fetch_rows.size, "written": part.write_back_rows.size}
     if part.add_rows is not None:
         rows["added"] = part.add_rows.size

@@ -14,25 +14,25 @@ from bagpipe_hpc.storage.atomic_write import atomic_write
 from bagpipe_hpc.telemetry.metrics_file import SUMMARY_NAME
 
 RANKS, HOSTS = "{ranks}", "{hosts}"
-"""What a launcher's command says for the number of ranks, and for those of each host: oracle and servers on one, each
-trainer on one of its own."""
+"""Placeholders in a launcher's command: the number of ranks, and the ranks of each host, with oracle and servers on one
+host and each trainer on one of its own."""
 
 _TOLD = ".started.json"
-"""Ending of the file beside a run's folder that says how it was started."""
+"""Suffix of the file beside a run's folder that says how the run was started."""
 _LAST_LINES = 15
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What a run told.
+    """What a run reported.
 
     Attributes:
-        samples_per_s: of the whole run, without evaluations.
-        rows_wait: share of the time of steps that trainers waited for rows.
-        sums_wait: likewise for other trainers: sums of gradients, and copies of rows.
-        auc: of the last evaluation; None where there was none, or it is undefined.
-        log_loss: of the last evaluation; None where there was none.
-        moved: rows that a trainer fetched and wrote or added for a batch: means over trainers and steps.
+        samples_per_s: mean of the whole run, without evaluations.
+        rows_wait: share of the time of steps in which trainers waited for rows.
+        sums_wait: share in which they waited for other trainers: sums of gradients, and copies of rows.
+        auc: AUC of the last evaluation; None where there was none, or it is undefined.
+        log_loss: log loss of the last evaluation; None where there was none.
+        moved: rows that a trainer fetched and wrote or added for a batch, means over trainers and steps.
     """
 
     samples_per_s: float
@@ -61,10 +61,10 @@ class Trained:
 
 
 def launch_command(launcher: str, servers: int, trainers: int) -> list[str]:
-    """The launcher's words for a run.
+    """The launcher's arguments for a run.
 
     Raises:
-        ConfigError: the launcher does not say where the number of ranks goes.
+        ConfigError: the launcher has no placeholder for the number of ranks.
     """
     try:
         words = shlex.split(launcher)
@@ -77,17 +77,17 @@ def launch_command(launcher: str, servers: int, trainers: int) -> list[str]:
 
 
 def train(launch: Sequence[str], config: Path, overrides: Sequence[str], folder: Path) -> Trained:
-    """Train, or take the run that stands there if it was started with the same settings and has finished.
+    """Train, or take the run that is in `folder` if it was started with the same settings and has finished.
 
     Args:
-        launch: the launcher's words.
+        launch: the launcher's arguments.
         config: the configuration file.
         overrides: `section.field=value`; the output is `folder`.
         folder: where the run writes.
 
     Raises:
-        BagpipeError: the run ended with an error; the message has what it said.
-        ConfigError: another run stands there.
+        BagpipeError: the run ended with an error; the message has what it printed.
+        ConfigError: the folder holds another run.
     """
     told = {"config": config.read_text(encoding="utf-8"), "overrides": list(overrides), "launch": list(launch)}
     note, summary = folder.with_name(folder.name + _TOLD), folder / SUMMARY_NAME

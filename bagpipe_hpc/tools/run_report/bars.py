@@ -13,7 +13,7 @@ _STEP = {
     "waiting for sums": "wait_reductions_ms",
 }
 _BEHIND = {"fetching": "fetch", "writing back": "write back", "movers' barrier": "barrier"}
-"""What a mover has under way, behind compute and several at once, by the names of spans."""
+"""A mover's work behind compute, of which several things may be under way at once, by the names of spans."""
 _ORACLE = {"planning": "plan", "sending plans, and waiting for trainers": "send"}
 _CLASSES = {
     "fetched": "rows_fetched",
@@ -25,7 +25,7 @@ _CLASSES = {
 }
 _AT_SERVER = {"got": "rows_got", "put": "rows_put", "added": "rows_added"}
 _MOST_BARS = 16
-"""Of a run in a figure."""
+"""Most bars of a run in a figure."""
 
 Rank = Mapping[str, Any]
 
@@ -133,7 +133,7 @@ def _bars(
     bars_of: Callable[[RunFiles], list[Bar]],
     if_none: str,
 ) -> Figure:
-    """Bars of all runs, those of a run below each other; kinds that are 0 everywhere are left out."""
+    """A figure with the bars of all runs, those of one run together; kinds that are 0 everywhere are left out."""
     bars, lacking = [], []
     for run in runs:
         of_run = bars_of(run)
@@ -161,7 +161,7 @@ def _bars(
 
 
 def _few(bars: Sequence[Bar]) -> Sequence[Bar]:
-    """The bars themselves, or of very many their mean and the two whose sums are the smallest and the largest."""
+    """The bars; or, if there are too many, their mean and the bars with the smallest and the largest sum."""
     if len(bars) <= _MOST_BARS:
         return bars
     mean = [sum(parts) / len(bars) for parts in zip(*(bar.parts for bar in bars), strict=True)]
@@ -174,29 +174,29 @@ def _few(bars: Sequence[Bar]) -> Sequence[Bar]:
 
 
 def is_alone(run: RunFiles) -> bool:
-    """Whether a run is known to have had one rank, the reference's."""
+    """Whether a run is known to have had one rank: a reference."""
     return run.summary.get("servers") == 0
 
 
 def trainer_count(run: RunFiles) -> int:
-    """How many trainers a run has; 0 where it has not told."""
+    """How many trainers a run has; 0 where its files do not say."""
     return len(_trainer_means(run)) or int(number(_last_interval(run).get("number")) or 0)
 
 
 def _last_interval(run: RunFiles) -> Rank:
-    """What the last interval tells of all trainers together."""
+    """The values of the last interval, over all trainers together."""
     told = next((event.get("of_trainers") for event in run.of("progress")[::-1]), None)
     return told if isinstance(told, dict) else {}
 
 
 def _trainer_means(run: RunFiles) -> list[Rank]:
-    """Means per step of each trainer: of the whole run, or of the last interval where that is not over and tells."""
+    """Means per step of each trainer: over the whole run, or if it has not ended, the last interval that has them."""
     told = run.summary.get("trainers") or next((event.get("trainers") for event in run.of("progress")[::-1]), None)
     return [means for means in told if isinstance(means, dict)] if isinstance(told, list) else []
 
 
 def _mean_of_interval(run: RunFiles) -> list[Rank]:
-    """Of all trainers, in a list of one; an empty one where nothing is told."""
+    """Means over all trainers, as a list of one; empty where the files say nothing."""
     mean = _last_interval(run).get("mean")
     return [mean] if isinstance(mean, dict) else []
 
@@ -239,7 +239,7 @@ def _classes(run: RunFiles, measured: Callable[[str, float], float]) -> list[Bar
 def _bytes(run: RunFiles) -> list[Bar]:
     sizes, trainers = run.row_bytes, trainer_count(run)
     sharing = run.settings.get("cache.sharing")
-    if sizes is None or not trainers or sharing == "tiered":  # of whose sums nobody knows how many trainers make them
+    if sizes is None or not trainers or sharing == "tiered":  # it is not known over how many trainers sums go
         return []
     has_homes = sharing == "home"
     goes_round = 0.0 if has_homes else 2.0 * (trainers - 1) / trainers  # with homes, what is summed was sent home

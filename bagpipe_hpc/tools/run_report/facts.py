@@ -1,4 +1,4 @@
-"""Tables of a page: the runs at a glance, what befell them, and the settings in which they differ."""
+"""Tables of a page: the runs at a glance, their events, and the settings in which they differ."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,12 +11,12 @@ from bagpipe_hpc.tools.run_report.figures import Table
 from bagpipe_hpc.tools.run_report.run_files import Event, RunFiles, number
 
 _MOST_FAULTS = 60
-"""Of a run, the latest."""
+"""How many warnings of a run are shown, the latest."""
 _MOST_EVENTS = 60
-"""Of a run, the latest of each kind."""
+"""How many events of each kind of a run are shown, the latest."""
 _KINDS = {"resumed": "resumes", "checkpoint": "checkpoints"}
 _OF_NO_MEANING = ("train.output", "train.overwrite", "train.trace", "train.resume")
-"""Settings that differ from run to run without saying anything of them."""
+"""Settings that differ from run to run and say nothing about the run."""
 _ABSENT = "-"
 
 
@@ -34,7 +34,7 @@ def _glance(run: RunFiles) -> dict[str, str]:
     has_cache = not is_alone(run)
     return {
         "state": run.state,
-        "steps": _text(progress.get("step"), "{:,.0f}"),  # those of the summary are of the last start
+        "steps": _text(progress.get("step"), "{:,.0f}"),  # the summary counts those since the last start
         "samples/s": _text(run.summary.get("samples_per_s", progress.get("samples_per_s")), "{:,.0f}"),
         "loss, last": _text(progress.get("loss"), "{:.5f}"),
         "AUC, last": _text(quality.get("auc"), "{:.5f}"),
@@ -94,7 +94,7 @@ def warnings(runs: Sequence[RunFiles]) -> Table:
 
 
 def differing_settings(runs: Sequence[RunFiles]) -> Table:
-    """Settings in which runs differ; of a single run those that are not at their defaults."""
+    """Settings in which runs differ; for a single run, those that are not at their defaults."""
     known = [run for run in runs if run.settings]
     columns = [(run.name, run.settings) for run in known]
     if len(known) == 1:

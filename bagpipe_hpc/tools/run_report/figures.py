@@ -7,7 +7,7 @@ from bagpipe_hpc.tools.run_report.run_files import Event, RunFiles, number
 from bagpipe_hpc.tools.run_report.svg import Line, Points, compact, line_chart, line_sample
 
 _MOST_ROWS = 40
-"""Of a table behind a line chart."""
+"""Most rows of the table behind a line chart."""
 
 
 @dataclass(frozen=True)
@@ -15,8 +15,8 @@ class Table:
     """Numbers behind a figure: the first cell of each row names it.
 
     Attributes:
-        headings: of the columns.
-        rows: texts, as many as there are headings.
+        headings: headings of the columns.
+        rows: rows of texts, each with as many as there are headings.
         note: what is left out.
     """
 
@@ -33,7 +33,7 @@ class Figure:
         name: what it shows.
         meaning: how to read it.
         chart: SVG; empty where there is nothing to draw.
-        legend: samples as SVG, and what they stand for.
+        legend: samples of lines or bars as SVG, and what they stand for.
         table: the numbers behind it.
         lacking: what it does not show, and why.
     """
@@ -51,11 +51,11 @@ class Measure:
     """What is drawn over the steps of runs.
 
     Attributes:
-        name: of the figure.
+        name: name of the figure.
         meaning: how to read it.
-        event: whose fields it is in.
-        value: takes it out of such an event; None where it is not there.
-        has_resumes: whether upright lines say where runs were taken up.
+        event: the kind of event that holds it.
+        value: takes it out of such an event; None where the event lacks it.
+        has_resumes: whether vertical lines show where runs were resumed.
     """
 
     name: str
@@ -90,13 +90,13 @@ def over_steps(runs: Sequence[RunFiles], measure: Measure) -> Figure:
 
 
 def together(lacking: Sequence[tuple[str, str]]) -> list[str]:
-    """What runs lack, those together that lack something for the same reason: name of each run, and the reason."""
+    """What runs lack, in lines that join the runs with the same reason; from pairs of a run's name and a reason."""
     reasons = dict.fromkeys(why for _, why in lacking)
     return [f"{', '.join(name for name, of_run in lacking if of_run == why)}: {why}" for why in reasons]
 
 
 def step_table(lines: Sequence[Line]) -> Table:
-    """The points of lines, a column for each; of many steps some, the last among them."""
+    """The points of lines, a column for each line; if there are many steps, some of them and the last."""
     values = [dict(line.points) for line in lines]
     steps = sorted({step for of_line in values for step in of_line})
     every = -(-len(steps) // _MOST_ROWS)

@@ -13,7 +13,7 @@ from bagpipe_hpc.tools.run_report.run_files import RunFiles
 from bagpipe_hpc.tools.run_report.svg import line_sample, patterns
 
 MARK = "<!-- bagpipe report -->"
-"""The first line after the type of the document: what a report may replace."""
+"""The line after the document type, by which a report is recognised: a report may replace only such a file."""
 
 
 def report_page(runs: Sequence[RunFiles], made: str) -> str:
@@ -21,7 +21,7 @@ def report_page(runs: Sequence[RunFiles], made: str) -> str:
 
     Args:
         runs: one or more.
-        made: when, in words.
+        made: when it was made, in words.
     """
     title = f"Run {runs[0].name}" if len(runs) == 1 else f"{len(runs)} runs: {', '.join(run.name for run in runs)}"
     style = (files("bagpipe_hpc.tools.run_report") / "page.css").read_text(encoding="utf-8")
@@ -77,7 +77,7 @@ def _figure(figure: Figure) -> str:
 
 
 def _table(table: Table, *, looks: bool = False) -> str:
-    """A table; `looks` puts the sample of a run's line beside its name."""
+    """A table; with `looks` each run's name has a sample of its line beside it."""
     heads = [
         f'<th scope="col">{line_sample(at - 1) if looks and at else ""}{_text(heading)}</th>'
         for at, heading in enumerate(table.headings)

@@ -17,10 +17,10 @@ def write_report(folders: Sequence[Path], path: Path) -> None:
 
     Args:
         folders: their output folders.
-        path: of the page; it may replace an earlier one, and nothing else.
+        path: file of the page; it may replace an earlier report, and nothing else.
 
     Raises:
-        FileError: a folder is of no run, or `path` is something else, or cannot be written.
+        FileError: a folder is not that of a run, or `path` is something else than a report, or cannot be written.
     """
     _require_replaceable(path)
     page = report_page(load_runs(folders), datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"))
@@ -29,7 +29,7 @@ def write_report(folders: Sequence[Path], path: Path) -> None:
 
 
 def _as_utf8(page: str) -> bytes:
-    """With names of folders that are UTF-8 as they are, whatever the locale; other bytes are replaced."""
+    """The page in UTF-8. Folder names that are UTF-8 are kept, whatever the locale; other bytes are replaced."""
     return page.encode("utf-8", "surrogateescape").decode("utf-8", "replace").encode("utf-8")
 
 

@@ -1,4 +1,4 @@
-"""What the output folder of a run says of it, as far as it is there: a run may go on, or have been killed."""
+"""Reads the output folder of a run; files may be missing, since a run may go on or have been killed."""
 
 import json
 import re
@@ -18,17 +18,17 @@ from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME, SUMMARY_NAME, Metri
 
 _MOST_JSON_BYTES = 64 << 20
 _MOST_LOG_BYTES = 1 << 20
-"""Of the end of each log."""
+"""How much is read of the end of each log."""
 _OF_TRAINERS = ("trainers", "of_trainers")
 _LARGEST = 1e300
-"""Sums and differences of such numbers are still some."""
+"""Larger numbers are taken for damage; sums and differences of numbers up to this stay finite."""
 _LOG_LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d+ (WARNING|ERROR|CRITICAL) [\w.]+: (.*)")
 
 Event = dict[str, Any]
 
 
 class Fault(NamedTuple):
-    """A line of a log that warns, or tells of a failure."""
+    """A line of a log with a warning or a failure."""
 
     time: str
     rank: str
@@ -46,19 +46,19 @@ class RowBytes(NamedTuple):
 
 @dataclass(frozen=True)
 class RunFiles:
-    """A run as its files tell of it.
+    """A run as its files describe it.
 
     Attributes:
-        name: that tells it from the other runs of a page.
+        name: tells it apart from the other runs of a page.
         folder: its output folder.
-        state: whether it has finished.
+        state: whether it has finished, in words.
         settings: `config.toml` as `section.field` and value.
         events: `metrics.jsonl`.
         summary: `summary.json`; empty before the run's end.
         ranks: `resources.json`, by rank; empty before the run's end.
         row_bytes: sizes of a row; None where tables have several widths, or the settings cannot be read.
-        faults: from the logs.
-        lacking: what is not there, and what the page cannot show for that.
+        faults: warnings and failures in the logs.
+        lacking: which files are missing, and what the page cannot show for that.
     """
 
     name: str
@@ -81,7 +81,7 @@ def load_runs(folders: Sequence[Path]) -> list[RunFiles]:
     """Read what the output folders of runs hold.
 
     Raises:
-        FileError: one is none, or is given twice.
+        FileError: a folder is not that of a run, or is given twice.
     """
     known: set[Path] = set()
     for folder in folders:
@@ -97,7 +97,7 @@ def load_runs(folders: Sequence[Path]) -> list[RunFiles]:
 
 
 def number(value: object) -> float | None:
-    """A number of a file; None for what is none, and for one that no run measures and no chart has room for."""
+    """A number from a file; None for anything else, and for a number too large for a run to measure."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if abs(value) <= _LARGEST else None
@@ -143,9 +143,9 @@ def _load(folder: Path, name: str) -> RunFiles:
 
 
 def _metrics(path: Path) -> Metrics:
-    """What a metrics file holds; what it tells of single trainers is kept of the last interval alone.
+    """What a metrics file holds; values of single trainers are kept only for the last interval.
 
-    That is most of a line, and only the last one is shown, where the run has not come to its end.
+    They are most of a line, and only the last ones are shown, if the run has not ended.
     """
     events: list[Event] = []
     damaged: list[int] = []
@@ -187,7 +187,7 @@ def _json(path: Path, lacking: list[str], what: str) -> dict[str, Any]:
 
 
 def _text_of(path: Path, most_bytes: int) -> str:
-    """The text of a file of a run, which is no pipe: nobody would write to it."""
+    """The text of a run's file; a pipe is refused, since reading from one would never end."""
     if path.exists() and not path.is_file():
         raise FileError(f"{path}: is no file")
     return read_small(path, most_bytes)

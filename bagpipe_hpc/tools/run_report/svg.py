@@ -1,7 +1,7 @@
 """Charts as SVG without colours of their own: a page's style sheet has them, for light, dark and paper.
 
-Lines differ in dashes and markers as well, bars in patterns. Each chart has a title and a description for those who do
-not see it; a page shows its numbers in a table, too.
+Lines differ in dashes and markers as well, bars in patterns. Each chart has a title and a description for screen
+readers; a page also shows its numbers in a table.
 """
 
 import math
@@ -10,20 +10,20 @@ from dataclasses import dataclass
 from html import escape
 
 LOOKS = 6
-"""Colours, dashes, markers and patterns that a style sheet tells apart; they come again from the seventh on."""
+"""Number of looks (colour, dashes, marker, pattern) that a style sheet defines; from the seventh on they repeat."""
 _WIDTH, _HEIGHT = 440, 270
 _LEFT, _RIGHT, _TOP, _BOTTOM = 66, 14, 12, 44
 _BAR, _GAP, _LABELS, _TOTALS = 17, 9, 118, 62
 _LONGEST_LABEL, _LONGEST_GROUP = 18, 60
-"""Letters of what stands before a bar and above several."""
+"""Most letters of the label before a bar, and of the label above a group of bars."""
 _MARKERS = 7
-"""Of a line."""
+"""How many markers a line has."""
 _STEPS = 5
-"""Between the numbers of an axis, mostly; two more where its ends are not round."""
+"""Intervals between the numbers of an axis, usually; two more where its ends are not round."""
 _DIGITS, _MOST_DIGITS = 4, 6
-"""Of a number: mostly, and where those of an axis would be alike."""
+"""Digits of a number: usually, and at most, where numbers of an axis would otherwise look alike."""
 _LEAST = 1e-290
-"""A smaller difference is none: its parts have no room left in a float."""
+"""A smaller relative difference counts as none: floats could not represent the parts of such an axis."""
 _DASHES = ("", "7 3", "2 3", "9 3 2 3", "1 4", "12 4")
 
 Points = Sequence[tuple[float, float]]
@@ -34,8 +34,8 @@ class Line:
     """A line of a chart.
 
     Attributes:
-        name: of what it shows.
-        points: in the order of the horizontal axis.
+        name: what it shows.
+        points: points in the order of the horizontal axis.
         look: number of its colour, dashes and markers.
     """
 
@@ -46,12 +46,12 @@ class Line:
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar of several parts, one behind the other.
+    """A bar of several parts, one after the other.
 
     Attributes:
-        label: stands before it.
+        label: text before the bar.
         parts: value of each kind, in the order of the kinds; 0 draws nothing.
-        group: stands above the first of several bars of one group; empty for none.
+        group: text above the first of several bars of one group; empty for none.
     """
 
     label: str
@@ -69,7 +69,7 @@ def compact(value: float, digits: int = _DIGITS) -> str:
 
 
 def tick_labels(values: Sequence[float]) -> list[str]:
-    """The numbers of an axis in few letters, but in so many that they differ, if there is room for these."""
+    """The numbers of an axis in few letters, but as many as it takes for them to differ, if there is room."""
     for digits in range(_DIGITS, _MOST_DIGITS):
         labels = [compact(value, digits) for value in values]
         if len(set(labels)) == len(labels):
@@ -90,7 +90,7 @@ def ticks(low: float, high: float) -> list[float]:
 
 
 def thinned(points: Points, most: int = 300) -> Points:
-    """The same line with `most` points at most: of each stretch the first, the lowest, the highest and the last."""
+    """The same line with at most `most` points: the first, lowest, highest and last of each stretch."""
     if len(points) <= most:
         return points
     size = math.ceil(4 * len(points) / most)
@@ -106,11 +106,11 @@ def line_chart(name: str, description: str, lines: Sequence[Line], across: str, 
     """Lines over a horizontal axis.
 
     Args:
-        name: of the chart; an identifier is made of it.
-        description: what is to be seen, in words.
-        lines: with a point at least each.
-        across: what the horizontal axis is.
-        marks: places on it that get an upright line.
+        name: name of the chart; an identifier is made of it.
+        description: what the chart shows, in words.
+        lines: lines with at least one point each.
+        across: title of the horizontal axis.
+        marks: places on it that get a vertical line.
     """
     xs = [x for line in lines for x, _ in line.points]
     ys = [y for line in lines for _, y in line.points]
@@ -147,13 +147,13 @@ def line_chart(name: str, description: str, lines: Sequence[Line], across: str, 
 
 
 def bar_chart(name: str, description: str, bars: Sequence[Bar], unit: str) -> str:
-    """Bars one below the other, each of several parts; its sum stands behind it.
+    """Bars one below the other, each of several parts and followed by its sum.
 
     Args:
-        name: of the chart; an identifier is made of it.
-        description: what is to be seen, in words.
-        bars: with as many parts each.
-        unit: of the values.
+        name: name of the chart; an identifier is made of it.
+        description: what the chart shows, in words.
+        bars: bars with the same number of parts.
+        unit: unit of the values.
     """
     longest = max((sum(bar.parts) for bar in bars), default=0.0) or 1.0
     width = _WIDTH - _LABELS - _TOTALS
@@ -225,7 +225,7 @@ def _stroke(placed: Points, look: int) -> str:
 
 
 def _chosen(placed: Points, look: int) -> Iterator[tuple[float, float]]:
-    """Where markers stand: all points of a short line, else some, other ones for each line."""
+    """Where markers stand: at all points of a short line, else at some, which differ from line to line."""
     if len(placed) <= _MARKERS:
         yield from placed
         return

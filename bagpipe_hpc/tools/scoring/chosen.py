@@ -16,7 +16,7 @@ def choose_checkpoint(path: Path, *, best: bool = False) -> Checkpoint:
         best: `path` is an output folder; take its best checkpoint.
 
     Raises:
-        CheckpointError: there is none, it is incomplete, or nobody has named a best one.
+        CheckpointError: there is none, it is incomplete, or none is named the best.
     """
     if not path.exists():
         raise CheckpointError(f"{path}: is absent; name a checkpoint, or the output folder of a run")

@@ -1,4 +1,4 @@
-"""`bagpipe evaluate`: the measures of training, of any checkpoint on any rows that were prepared like its data."""
+"""`bagpipe evaluate`: the measures of training, for any checkpoint and any rows that were prepared like its data."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -21,8 +21,8 @@ class EvaluationRecord(ScoringRecord):
     """Prints an evaluation, and a JSON line of it.
 
     Args:
-        run: that evaluates.
-        split: of the rows.
+        run: the run that evaluates.
+        split: split of the rows.
         save: file that the JSON line is appended to; None for none.
     """
 
@@ -35,12 +35,12 @@ class EvaluationRecord(ScoringRecord):
         self._report.figures |= {"checkpoint": str(run.start.directory), "data": run.config.data.path, "split": split}
 
     def resumed(self, step: int, directory: Path, changes: Sequence[str] = ()) -> None:
-        """As `ScoringRecord` does, and in the JSON line."""
+        """As `ScoringRecord.resumed`; the JSON line says it, too."""
         super().resumed(step, directory, changes)
         self._report.figures["changes"] = list(changes)
 
     def evaluation(self, step: int, epoch: int, evaluations: Mapping[str, Evaluation], seconds: float) -> None:
-        """Take in the one evaluation; its names are those in the metrics of training."""
+        """Take in the only evaluation; its values have the names of the metrics of training."""
         first, *further = evaluations
         rows = evaluations[first].samples
         self._report.figures |= {"step": step, "epoch": epoch, **asdict(evaluations[first])}
@@ -66,12 +66,12 @@ class Evaluating(Scoring):
     """The purpose of `bagpipe evaluate`.
 
     Args:
-        config: as for `Scoring`, as are the next two and the last.
-        checkpoint: that is evaluated.
+        config: as for `Scoring`.
+        checkpoint: the checkpoint to evaluate.
         split: `train` or `test`.
         save: file that a JSON line is appended to; None for none.
-        logs: folder for logs.
-        names_data: whether somebody has named the data; otherwise it must be that of the training.
+        logs: as for `Scoring`.
+        names_data: whether the user named the data; otherwise it must be that of the training.
     """
 
     def __init__(
@@ -89,10 +89,10 @@ class Evaluating(Scoring):
         self._names_data = names_data
 
     def lay_out(self, trainers: int) -> tuple[Run, str]:
-        """As `Scoring` does.
+        """As `Scoring.lay_out`.
 
         Raises:
-            DataError: nobody has named the data, and where that of the training was there is none, or another.
+            DataError: the user named no data, and the folder of the training's data is absent or holds other data.
         """
         path, then = self.config.data.path, self.checkpoint.manifest
         if not self._names_data:
@@ -105,10 +105,10 @@ class Evaluating(Scoring):
         return super().lay_out(trainers)
 
     def check(self) -> None:
-        """See that what it writes can be written.
+        """Check that its files can be written.
 
         Raises:
-            BagpipeError: it cannot.
+            BagpipeError: one of them cannot.
         """
         super().check()
         if self._save and self._save.exists():

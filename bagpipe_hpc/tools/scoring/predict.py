@@ -1,7 +1,7 @@
 """`bagpipe predict`: raw rows in, probabilities out, through the vocabulary and settings of the checkpoint's data.
 
-The rows are prepared into a folder beside the output, which all ranks read; trainers leave their logits there; at the
-end one rank puts these in order. The folder is removed.
+The rows are prepared into a folder beside the output, which all ranks read. Trainers write their logits there, and at
+the end one rank puts them in order. The folder is then removed.
 """
 
 import logging
@@ -32,10 +32,10 @@ log = logging.getLogger(__name__)
 
 
 class PredictionRecord(ScoringRecord):
-    """Says how fast predictions were computed."""
+    """Logs how fast predictions were computed."""
 
     def prediction(self, samples: int, seconds: float) -> None:
-        """Say it."""
+        """Log the number of rows and the speed."""
         log.info("predicted %s in %.1f s, %.0f rows/s", counted(samples, "row"), seconds, samples / seconds)
 
 
@@ -44,12 +44,12 @@ class Predicting(Scoring):
 
     Args:
         config: as for `Scoring`; its data says how rows are prepared, and may lack its shards.
-        checkpoint: that predicts.
+        checkpoint: the checkpoint that predicts.
         inputs: names and glob patterns of files with raw rows.
         output: file for the predictions.
         with_logits: write logits as well.
         logs: as for `Scoring`.
-        names_data: whether somebody has named the data, and not the checkpoint alone.
+        names_data: whether the user named the data; otherwise the checkpoint names it.
     """
 
     def __init__(
@@ -74,10 +74,10 @@ class Predicting(Scoring):
         self._run: Run | None = None
 
     def check(self) -> None:
-        """See that the output can be written, and that the vocabulary is the checkpoint's.
+        """Check that the output can be written, and that the vocabulary is the checkpoint's.
 
         Raises:
-            BagpipeError: it is not.
+            BagpipeError: one of these is not so.
         """
         super().check()
         check_predictions_file(self._output)

@@ -1,4 +1,4 @@
-"""A file of predictions: a row for each row that was predicted, as CSV, TSV or Parquet by its name."""
+"""A file of predictions: a row for each raw row, as CSV, TSV or Parquet by its name."""
 
 import csv
 import io
@@ -23,11 +23,11 @@ _AT_ONCE = 1 << 18
 
 
 def check_predictions_file(path: Path) -> None:
-    """See that a file can be written and that none is there.
+    """Check that a file can be written and does not exist.
 
     Raises:
-        ConfigError: its name says no format.
-        FileError: there is one, or its folder is absent or cannot be written.
+        ConfigError: its name does not end in a known format.
+        FileError: it exists, or its folder is absent or cannot be written to.
     """
     if path.suffix not in SUFFIXES:
         raise ConfigError(f"--output {path}: use a name that ends in {', '.join(SUFFIXES)}, which says the format")
@@ -57,18 +57,18 @@ def columns_of(labels: Sequence[str], *, logits: bool) -> list[str]:
 def write_predictions(
     scratch: ScratchFolder, logits: NDArray[np.float32], labels: Sequence[str], *, with_logits: bool
 ) -> None:
-    """Write a file whole, or not at all, a piece of the rows at a time.
+    """Write a file, a piece of the rows at a time; it appears whole or not at all.
 
     A probability is the float64 sigmoid of the float32 logit, written so that reading gives the same number.
 
     Args:
-        scratch: whose `output` `check_predictions_file` has checked.
+        scratch: a folder whose `output` has passed `check_predictions_file`.
         logits: float32 `[rows, labels]`, in the order of the rows; there may be none.
         labels: their names.
         with_logits: write them as well.
 
     Raises:
-        FileError: the system refuses it, or another file has come there meanwhile.
+        FileError: the system refuses the file, or another one has appeared there meanwhile.
     """
     names = columns_of(labels, logits=with_logits)
     kinds = [pa.float64()] * len(labels) + [pa.float32()] * (len(names) - len(labels))

@@ -1,4 +1,4 @@
-"""The purpose of a run that scores a checkpoint: it writes into no run's folder, so many may score one at once."""
+"""The purpose of a run that scores a checkpoint. It writes into no run's folder, so many can score one at once."""
 
 import logging
 import time
@@ -26,11 +26,11 @@ _SPEAKS_EVERY_S = 10.0
 
 
 def load_named(directory: Path, names_data: bool) -> ShardManifest:
-    """The manifest of data.
+    """The manifest of a data folder.
 
     Args:
-        directory: of the data.
-        names_data: whether somebody has named it; otherwise it is that of the training.
+        directory: the folder.
+        names_data: whether the user named it; otherwise it is that of the training.
 
     Raises:
         DataError: there is none, or it is malformed.
@@ -42,19 +42,19 @@ def load_named(directory: Path, names_data: bool) -> ShardManifest:
 
 
 def of_training(directory: Path | str) -> str:
-    """What to say of data that nobody has named."""
+    """The remark of error messages about data that the user did not name."""
     return f"{directory} is the data.path of the training, as seen from where that was started; --data names another"
 
 
 class ScoringRecord(Record):
-    """Says how far a run is, and in what it computes otherwise than the training did."""
+    """Shows how far a run is, and in which ways it computes differently from the training."""
 
     def __init__(self) -> None:
         self._spoke_s = time.monotonic()
         self._work: LongWork | None = None
 
     def scored(self, batches: int, of: int) -> None:
-        """Show it on a terminal, say it now and then elsewhere."""
+        """Show progress on a terminal; elsewhere log it now and then."""
         self._work = self._work or LongWork("scoring", of, "batches")
         self._work.advance()
         if batches == of:
@@ -70,13 +70,13 @@ class ScoringRecord(Record):
 
 
 class Scoring(ABC):
-    """A `Purpose` but for what it makes of the predictions, which a subclass says.
+    """A `Purpose`, except for what becomes of the predictions, which a subclass decides.
 
     Args:
-        config: of the run (`run/scored_settings.py`), with the data.
-        checkpoint: that is scored.
+        config: settings of the run (`run/scored_settings.py`), with the data.
+        checkpoint: the checkpoint to score.
         split: `train` or `test`, of that data.
-        logs: where ranks put their logs and what they have used; None: nowhere.
+        logs: folder for the logs of ranks and the resources that they used; None: nowhere.
     """
 
     def __init__(self, config: Config, checkpoint: Checkpoint, split: str = "test", logs: Path | None = None) -> None:
@@ -89,17 +89,17 @@ class Scoring(ABC):
         self.conclude: Callable[[], None] | None = None
 
     def check(self) -> None:
-        """See that logs and timeline can be written.
+        """Check that logs and timeline can be written.
 
         Raises:
-            ConfigError: one cannot.
+            ConfigError: one of them cannot.
         """
         check_trace(self.config)
         if self.folder:
             require_writable("--logs", str(self.folder), self.folder)
 
     def stop_request(self, *, listens: bool) -> NeverStopped:  # noqa: ARG002 - none of the ranks does
-        """Nobody asks: a signal that asks training to stop ends this run."""
+        """Nothing asks it to stop early: a signal that would stop training ends this run."""
         return NeverStopped()
 
     def lay_out(self, trainers: int) -> tuple[Run, str]:
@@ -111,7 +111,7 @@ class Scoring(ABC):
         return prepare_scoring(self.config, self.checkpoint, self.split, trainers), ""
 
     def hold(self, lost: Callable[[str], None]) -> AbstractContextManager[None]:  # noqa: ARG002 - nothing can be lost
-        """Nothing is written that others could write to."""
+        """Hold nothing: no other run could write to its files."""
         return nullcontext()
 
     def start(self, run: Run) -> None:  # noqa: ARG002 - it says nothing of logs
@@ -127,11 +127,11 @@ class Scoring(ABC):
                 raise ConfigError(f"--logs {self.folder}: cannot be made ({error.strerror}); name another") from error
 
     def settled(self, run: Run) -> None:  # noqa: B027 - a subclass may have nothing to do
-        """Nothing is recorded of it."""
+        """Record nothing."""
 
     def close(self) -> None:  # noqa: B027 - a subclass may have nothing to do
         """Remove what the command made for itself."""
 
     @abstractmethod
     def record(self, run: Run, *, has_cache: bool) -> Record:
-        """Tells what the subclass has to tell, as `Purpose.record`."""
+        """As `Purpose.record`; the subclass decides what it reports."""

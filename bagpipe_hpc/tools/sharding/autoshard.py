@@ -1,4 +1,4 @@
-"""AutoShard (Zha et al., KDD 2022): a policy that remembers what it placed, rewarded by how evenly servers are loaded.
+"""AutoShard (Zha et al., KDD 2022): a policy that remembers what it placed, rewarded for loading servers evenly.
 
 Shapes: `E` episodes, `T` tables, `S` servers.
 """
@@ -23,14 +23,14 @@ class AutoShardSettings:
     """How much is learned, and how.
 
     Attributes:
-        steps: of the learner; the paper takes 100,000.
-        episodes: measured for each step.
-        cost_updates: of the cost model for each step.
-        cost_batch: groups of such an update.
-        kept: groups that the cost model learns from, the newest ones.
-        rate: of both Adams; the policy's falls to a thousandth.
-        entropy_weight: of the chances' entropies in the loss.
-        value_weight: of the expected rewards' errors.
+        steps: steps of the learner; the paper takes 100,000.
+        episodes: episodes that are measured in each step.
+        cost_updates: updates of the cost model in each step.
+        cost_batch: groups in such an update.
+        kept: number of the newest groups that the cost model learns from.
+        rate: learning rate of both Adam optimizers; the policy's falls to a thousandth.
+        entropy_weight: weight of the entropies of choices in the loss.
+        value_weight: weight of the errors of expected rewards in the loss.
         clip: largest norm of a gradient.
         seed: same seed and measurements, same result.
     """
@@ -48,10 +48,10 @@ class AutoShardSettings:
 
 
 class AutoShardPolicy(ServerPolicy):
-    """An LSTM reads the tables in their order; a server is scored by its product with what the server has.
+    """An LSTM reads the tables in their order; a server is scored by the product of its output and what the server has.
 
     Args:
-        generator: of first weights.
+        generator: draws the first weights.
     """
 
     def __init__(self, generator: torch.Generator) -> None:
@@ -63,17 +63,17 @@ class AutoShardPolicy(ServerPolicy):
         first_weights(self, generator)
 
     def codes(self, features: Tensor, encodings: Tensor) -> Tensor:  # noqa: ARG002 - the encodings say all
-        """Those of the cost model: policy and cost model share the encoder."""
+        """The encodings of the cost model: policy and cost model share the encoder."""
         return encodings
 
     def contexts(self, codes: Tensor) -> Tensor:
-        """What the LSTM knows at each table: it reads the code and how far the episode is."""
+        """The LSTM's output at each table, `[T, C]`: it reads the code and the progress of the episode."""
         progress = torch.linspace(0, 1, len(codes))[:, None]
         found: Tensor = self.memory(torch.cat((codes, progress), dim=1))[0]
         return found
 
     def scores(self, context: Tensor, servers: ServerState) -> Tensor:
-        """Logits by state, server, and the product of both."""
+        """Logits from the LSTM's state, the server, and the product of both."""
         described = (servers.codes, servers.costs.sum(-1, keepdim=True), servers.used[..., None])
         action = self.server(torch.cat(described, dim=-1))
         state = context.expand_as(action)
@@ -81,7 +81,7 @@ class AutoShardPolicy(ServerPolicy):
         return found
 
     def values(self, contexts: Tensor) -> Tensor:
-        """The rewards that are expected at each table, `[T]`."""
+        """The reward expected at each table, `[T]`."""
         found: Tensor = self.value(contexts)[:, 0]
         return found
 
@@ -91,13 +91,13 @@ def learn_autoshard(
 ) -> Learned:
     """Learn to place the tables of a task by measuring the placements of episodes.
 
-    One process acts and learns, so that V-trace's weights are 1, and it is actor-critic.
+    One process acts and learns, so V-trace's weights are 1, which makes it plain actor-critic.
 
     Args:
         task: the tables.
-        costs: measures.
-        settings: how.
-        progress: is given a line now and then.
+        costs: measures what groups of tables cost.
+        settings: how to learn.
+        progress: called with a line now and then.
     """
     generator = torch.Generator().manual_seed(settings.seed)
     model, policy = CostModel(1, generator), AutoShardPolicy(generator)
@@ -128,7 +128,10 @@ def learn_autoshard(
 
 
 def _reward(episodes: Episodes, number: int, task: Task, costs: GroupCosts, ring: Ring) -> float:
-    """How evenly servers are loaded, 0 to 1; what is above the limit, as a negative share of it, if anything is."""
+    """The reward of an episode: how evenly servers are loaded, 0 to 1; if one is above the limit, minus its excess.
+
+    The excess is a share of the limit.
+    """
     if not episodes.has_room[number]:
         return 1 - float(episodes.held_bytes[number].max()) / task.limit_bytes
     groups = groups_of(episodes.holders[number].tolist(), task.servers)

@@ -1,6 +1,6 @@
-"""A network that says what a group of tables costs a server, from the tables' features: sums, so no order matters.
+"""A network that predicts what a group of tables costs a server, from a sum over the tables, so order does not matter.
 
-Shapes: `N` groups, `T` tables, `S` servers, `H` costs that are told apart, `Z` numbers of an encoding.
+Shapes: `N` groups, `T` tables, `S` servers, `H` kinds of costs, `Z` numbers of an encoding.
 """
 
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ class CostModel(nn.Module):
     """Encodes each table, adds up the encodings of a group, and reads the costs off the sum.
 
     Args:
-        heads: H, costs of a group that are told apart.
-        generator: of first weights.
+        heads: number H of kinds of costs.
+        generator: draws the first weights.
     """
 
     def __init__(self, heads: int, generator: torch.Generator) -> None:
@@ -41,7 +41,7 @@ class CostModel(nn.Module):
         return self.scale * torch.where((sums != 0).any(-1, keepdim=True), found, 0.0)
 
     def fit_scale(self, ring: "Ring") -> None:
-        """Speak in units of the mean cost of the samples, so that networks give numbers near 1; once."""
+        """Take the mean cost of the samples as the unit, once, so that networks give numbers near 1."""
         if self.scale == 1.0:
             self.scale = ring.mean_of_last() or 1.0
 
@@ -51,10 +51,10 @@ class CostModel(nn.Module):
 
 
 class Ring:
-    """Samples of several tensors each: the newest so many.
+    """The newest samples, each of several tensors.
 
     Args:
-        most: samples that are kept.
+        most: how many samples are kept.
     """
 
     def __init__(self, most: int) -> None:
@@ -62,7 +62,7 @@ class Ring:
         self._kept: tuple[Tensor, ...] = ()
 
     def __len__(self) -> int:
-        """How many there are."""
+        """How many samples there are."""
         return min(self._added, self._most)
 
     def add(self, *sample: Tensor) -> None:
@@ -78,7 +78,7 @@ class Ring:
         return float(self._kept[-1][: len(self)].mean())
 
     def draw(self, count: int, generator: torch.Generator) -> tuple[Tensor, ...]:
-        """Samples at random, stacked; each may come several times."""
+        """`count` samples, drawn at random with replacement and stacked."""
         chosen = torch.randint(len(self), (min(count, len(self)),), generator=generator)
         return tuple(kept[chosen] for kept in self._kept)
 
@@ -91,7 +91,7 @@ def members_of(group: Sequence[int], tables: int) -> Tensor:
 
 
 def take_step(optimizer: torch.optim.Optimizer, loss: Tensor, clip: float | None = None) -> None:
-    """A step against the gradient of a loss, whose norm is `clip` at most."""
+    """A step against the gradient of a loss; the norm of the gradient is clipped to `clip`, if that is given."""
     optimizer.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]  # torch has no type for it
     if clip is not None:
@@ -100,7 +100,7 @@ def take_step(optimizer: torch.optim.Optimizer, loss: Tensor, clip: float | None
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
-    """Spearman's: how far two lists agree on what is larger, -1 to 1; 0 where one says nothing."""
+    """Spearman's rank correlation of two lists, -1 to 1; 0 where all values of one are equal."""
     ranks = [np.array([sum(x < one) + sum(x <= one) for one in x]) for x in (np.array(first), np.array(second))]
     if any(np.ptp(rank) == 0 for rank in ranks):
         return 0.0

@@ -1,4 +1,4 @@
-"""DreamShard (Zha et al., NeurIPS 2022): a cost network that few placements teach, and a policy that learns from it.
+"""DreamShard (Zha et al., NeurIPS 2022): a cost network that learns from few placements, a policy that learns from it.
 
 Shapes: `N` placements, `E` episodes, `T` tables, `S` servers.
 """
@@ -16,7 +16,7 @@ from bagpipe_hpc.tools.sharding.networks import first_weights, mlp
 from bagpipe_hpc.tools.sharding.task import FEATURES, GroupCosts, Task, groups_of
 
 _COSTS = 2
-"""Forward and backward."""
+"""Kinds of costs: forward and backward."""
 
 
 @dataclass(frozen=True)
@@ -24,15 +24,15 @@ class DreamShardSettings:
     """How much is learned, and how.
 
     Attributes:
-        rounds: of what follows.
-        placements: measured in a round.
-        cost_updates: of the cost network in a round.
-        cost_batch: placements of such an update.
-        policy_updates: of the policy in a round.
-        episodes: imagined for each of these.
-        kept: placements that the cost network learns from, the newest ones.
-        rate: of Adam, falling to 0; the paper's 0.0005 is for far more episodes.
-        entropy_weight: of the chances' entropies in the loss.
+        rounds: how often all of the following is done.
+        placements: placements that are measured in a round.
+        cost_updates: updates of the cost network in a round.
+        cost_batch: placements in such an update.
+        policy_updates: updates of the policy in a round.
+        episodes: episodes in such an update, whose costs the cost network predicts.
+        kept: number of the newest placements that the cost network learns from.
+        rate: learning rate of Adam, falling to 0; the paper's 0.0005 is for far more episodes.
+        entropy_weight: weight of the entropies of choices in the loss.
         seed: same seed and measurements, same result.
     """
 
@@ -49,10 +49,10 @@ class DreamShardSettings:
 
 
 class OverallCostModel(CostModel):
-    """Costs of each server, forward and backward, and of a placement as a whole: by the largest encodings of servers.
+    """Costs of each server, forward and backward, and of a whole placement, from the maximum of servers' encodings.
 
     Args:
-        generator: of first weights.
+        generator: draws the first weights.
     """
 
     def __init__(self, generator: torch.Generator) -> None:
@@ -67,10 +67,10 @@ class OverallCostModel(CostModel):
 
 
 class DreamShardPolicy(ServerPolicy):
-    """Scores a server by what it has, by the table, and by what the cost network expects of it.
+    """Scores a server by its tables, by the table to place, and by the costs that the cost network predicts for it.
 
     Args:
-        generator: of first weights.
+        generator: draws the first weights.
     """
 
     def __init__(self, generator: torch.Generator) -> None:
@@ -80,16 +80,16 @@ class DreamShardPolicy(ServerPolicy):
         first_weights(self, generator)
 
     def codes(self, features: Tensor, encodings: Tensor) -> Tensor:  # noqa: ARG002 - it has an encoder of its own
-        """Those of the policy's own encoder."""
+        """The encodings of the policy's own encoder."""
         found: Tensor = self.encoder(features)
         return found
 
     def contexts(self, codes: Tensor) -> Tensor:
-        """The table itself."""
+        """The code of each table."""
         return codes
 
     def scores(self, context: Tensor, servers: ServerState) -> Tensor:
-        """Logits by the table, by the server's tables and their costs."""
+        """Logits from the table, the server's tables and their costs."""
         table = context.expand_as(servers.codes)
         found: Tensor = self.score(torch.cat((servers.codes, table, servers.costs), dim=-1))[..., 0]
         return found
@@ -102,9 +102,9 @@ def learn_dreamshard(
 
     Args:
         task: the tables.
-        costs: measures.
-        settings: how.
-        progress: is given a line now and then.
+        costs: measures what groups of tables cost.
+        settings: how to learn.
+        progress: called with a line now and then.
     """
     generator = torch.Generator().manual_seed(settings.seed)
     model, policy = OverallCostModel(generator), DreamShardPolicy(generator)
@@ -133,7 +133,7 @@ def learn_dreamshard(
 
 
 def _measure(holders: list[int], task: Task, costs: GroupCosts, ring: Ring) -> None:
-    """Measure the servers of a placement, which may hold too much: this machine has not less room for a group."""
+    """Measure the servers of a placement, even those that hold too much: the limit does not bind measurements here."""
     groups = groups_of(holders, task.servers)
     members = torch.stack([members_of(group, len(task.tables)) for group in groups])
     found = [costs.cost(group) for group in groups]
@@ -141,7 +141,7 @@ def _measure(holders: list[int], task: Task, costs: GroupCosts, ring: Ring) -> N
 
 
 def _cost_loss(model: OverallCostModel, features: Tensor, members: Tensor, measured: Tensor) -> Tensor:
-    """Of members `[N, S, T]` and measured costs `[N, S, 2]`."""
+    """The cost network's loss for members `[N, S, T]` and measured costs `[N, S, 2]`."""
     sums = members @ model.encode(features)
     of_servers = (model.costs_ms(sums) - measured) / model.scale
     overall = (model.overall_ms(sums) - measured.sum(dim=-1).max(dim=-1).values) / model.scale
@@ -155,7 +155,7 @@ def _policy_loss(
     settings: DreamShardSettings,
     generator: torch.Generator,
 ) -> Tensor:
-    """REINFORCE with returns of episodes, which the cost network imagines; where there was no room, the worst."""
+    """REINFORCE with returns that the cost network predicts for episodes; an episode without room gets the worst."""
     episodes = roll_out(policy, model, task, settings.episodes, generator)
     members = torch.nn.functional.one_hot(episodes.holders, task.servers).transpose(1, 2).float()
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Episodes: tables are put on servers one after the other, the dearest first, as a policy says.
+"""Episodes: a policy puts tables on servers one after the other, the costliest first.
 
 Shapes: `E` episodes side by side, `T` tables, `S` servers, `P` numbers of a table's code, `H` costs of a group.
 """
@@ -13,7 +13,7 @@ from bagpipe_hpc.tools.sharding.cost_model import CostModel
 from bagpipe_hpc.tools.sharding.task import Task
 
 _NEVER = -1e9
-"""Logit of a server without room: its chance is 0, and so is its gradient, where that of an infinite one is NaN."""
+"""Logit of a server without room: its probability is 0, and so is the gradient, which would be NaN for -infinity."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class ServerState:
 
     Attributes:
         codes: sums of their tables' codes, `[E, S, P]`.
-        costs: that the cost model expects of them, in units of its scale, `[E, S, H]`.
-        used: their memory that is taken, as a share of what they may hold, `[E, S]`.
+        costs: costs that the cost model predicts for them, in units of its scale, `[E, S, H]`.
+        used: memory in use, as a share of what they may hold, `[E, S]`.
     """
 
     codes: Tensor
@@ -39,29 +39,29 @@ class ServerPolicy(nn.Module, ABC):
         """Codes `[T, P]` of the tables, in the order in which they are placed.
 
         Args:
-            features: of the tables, `[T, 21]`.
-            encodings: the cost model's, `[T, Z]`.
+            features: features of the tables, `[T, 21]`.
+            encodings: the cost model's encodings, `[T, Z]`.
         """
 
     @abstractmethod
     def contexts(self, codes: Tensor) -> Tensor:
-        """What the choice for each table knows besides the servers, `[T, C]`."""
+        """The input to the choice for each table besides the servers, `[T, C]`."""
 
     @abstractmethod
     def scores(self, context: Tensor, servers: ServerState) -> Tensor:
-        """How likely each server is to get a table, as logits `[E, S]`; `context` is the table's, `[C]`."""
+        """How likely each server is to get a table, as logits `[E, S]`; `context` is that of the table, `[C]`."""
 
 
 @dataclass(frozen=True)
 class Episodes:
-    """What came of some episodes.
+    """The results of some episodes.
 
     Attributes:
-        holders: the server of each table, int64 `[E, T]`, tables as the task has them.
-        log_chances: of each choice, in the order of choices, `[E, T]`.
-        entropies: of all choices of an episode, `[E]`.
-        has_room: whether there was always a server with room, bool `[E]`. Where there was none a server holds too much.
-        held_bytes: by each server, float64 `[E, S]`.
+        holders: the server of each table, int64 `[E, T]`, tables in the task's order.
+        log_chances: log probability of each choice, in the order of choices, `[E, T]`.
+        entropies: entropy of all choices of an episode, `[E]`.
+        has_room: whether there was always a server with room, bool `[E]`; else a server holds too much.
+        held_bytes: bytes that each server holds, float64 `[E, S]`.
         contexts: `ServerPolicy.contexts`.
     """
 
@@ -74,7 +74,7 @@ class Episodes:
 
 
 def placing_order(model: CostModel, features: Tensor) -> Tensor:
-    """The tables by falling cost of each alone, int64 `[T]`."""
+    """The tables by the cost of each alone, costliest first, int64 `[T]`."""
     with torch.no_grad():
         alone = model.predict(features, torch.eye(len(features))).sum(-1)
     return alone.argsort(descending=True, stable=True)
@@ -88,11 +88,11 @@ def roll_out(
     Servers without room get no table. Where none has room for one, it goes anywhere, and the episode says so.
 
     Args:
-        policy: chooses.
-        model: says what groups cost.
+        policy: chooses the servers.
+        model: predicts what groups cost.
         task: the tables.
-        episodes: E.
-        generator: of the choices; None takes the likeliest server each time.
+        episodes: number of episodes E.
+        generator: draws the choices; None takes the likeliest server each time.
     """
     features = torch.from_numpy(task.features)
     order = placing_order(model, features)

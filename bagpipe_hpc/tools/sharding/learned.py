@@ -15,21 +15,21 @@ from bagpipe_hpc.tools.sharding.task import GroupCosts, Task, groups_of, slowest
 Holders = tuple[int, ...]
 """The server of each table, `[T]`."""
 _DRAWN = 256
-"""Candidates that the policy draws, beside its likeliest."""
+"""How many candidates the policy draws, besides its likeliest."""
 _MEASURED = 10
-"""Of them, those that look best."""
+"""How many of the candidates are measured: those with the lowest predicted cost."""
 
 
 @dataclass(frozen=True)
 class Learned:
-    """A policy and a cost model, for any number of servers, and for tables whose features are scaled alike.
+    """A policy and a cost model, for any number of servers, and for tables whose features are scaled in the same way.
 
     Attributes:
         policy: puts tables on servers.
-        model: says what groups cost.
-        task: that it was learned from.
-        seen: assignments of that task with room, which were measured on the way.
-        seed: of assignments that are drawn.
+        model: predicts what groups cost.
+        task: the task that it was learned from.
+        seen: assignments of that task, with room for all tables, that were measured during learning.
+        seed: seed for drawing assignments.
     """
 
     policy: ServerPolicy
@@ -39,11 +39,11 @@ class Learned:
     seed: int
 
     def expected_ms(self, task: Task, holders: Sequence[int]) -> float:
-        """What the cost model expects of the slowest server."""
+        """Predicted milliseconds of a batch at the slowest server."""
         return max(self.expected_of_servers(task, holders))
 
     def expected_of_servers(self, task: Task, holders: Sequence[int]) -> list[float]:
-        """What the cost model expects of each server, milliseconds of a batch."""
+        """Predicted milliseconds of a batch at each server."""
         members = torch.stack([members_of(group, len(task.tables)) for group in groups_of(holders, task.servers)])
         with torch.no_grad():
             costs = self.model.predict(torch.from_numpy(task.features), members)
@@ -64,7 +64,7 @@ class Learned:
         return sorted(found, key=lambda holders: self.expected_ms(task, holders))
 
     def best(self, task: Task, costs: GroupCosts) -> Holders | None:
-        """The cheapest by what it costs, of the candidates that look best and of what was seen of that task.
+        """The assignment with the lowest measured cost, of the most promising candidates and of those in `seen`.
 
         Returns:
             The assignment; None where none has room.

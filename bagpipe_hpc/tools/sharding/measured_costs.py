@@ -1,4 +1,4 @@
-"""What groups of tables cost on this machine: their rows of a batch are gathered and put back as servers' rows are.
+"""Measures what groups of tables cost on this machine: rows of a batch are gathered and put back as servers do it.
 
 Shapes: `U` different rows of a batch.
 """
@@ -16,13 +16,13 @@ from bagpipe_hpc.tools.sharding.task import GroupCost
 
 WARM_UPS, RUNS = 5, 10
 DROPPED = 2
-"""So many of the slowest runs, and of the fastest, do not count."""
+"""How many of the slowest runs, and of the fastest, do not count."""
 _FLUSHED_BYTES = 32 << 20
-"""More than processors' caches hold: it is written between runs."""
+"""Memory that is written between runs, more than processor caches hold."""
 
 
 class ProcessorCaches:
-    """The processor's caches, to be emptied before what is measured."""
+    """Empties the processor's caches before a measurement."""
 
     def __init__(self) -> None:
         self._written = np.zeros(_FLUSHED_BYTES // 4, np.float32)
@@ -40,11 +40,11 @@ class MeasuredCosts:
 
     Args:
         tables: the tables.
-        statistics: how often their rows are looked up; batches are drawn by it.
+        statistics: how often their rows are looked up; batches are drawn accordingly.
         batch_samples: samples of a batch.
-        seed: of the batches.
-        most_bytes: memory for all tables; where they are larger, each has so much fewer rows here.
-        clock: gives seconds; by default those of the processor, which others on the machine hardly change.
+        seed: seed for drawing the batches.
+        most_bytes: memory for all tables; if they are larger, all are scaled down to it here.
+        clock: gives seconds; by default this thread's processor time, which other programs hardly change.
     """
 
     def __init__(
@@ -113,6 +113,6 @@ class MeasuredCosts:
 def _drawn(
     rows: NDArray[np.int64], below: NDArray[np.int64], look_ups: int, kept: int, random: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Different rows `[U]` of so many look-ups, drawn by how often each is looked up; `below` are the counts summed."""
+    """Distinct rows, int64 `[U]`, of `look_ups` draws weighted by the rows' counts; `below`: cumulative counts."""
     drawn = rows[np.searchsorted(below, random.integers(0, below[-1], look_ups), side="right")]
     return np.unique(drawn % kept)

@@ -1,4 +1,4 @@
-"""Small networks whose first weights follow a generator."""
+"""Small networks whose first weights a generator draws."""
 
 from itertools import pairwise
 

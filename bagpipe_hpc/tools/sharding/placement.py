@@ -6,20 +6,20 @@ from bagpipe_hpc.rows.placements.planned import Found, PlannedTables, Request
 
 
 class LearnedTables(PlannedTables):
-    """Whole tables on servers as was learned.
+    """Whole tables on servers, as a learned policy assigns them.
 
     Attributes:
-        method: what learns.
+        method: what learns, `autoshard` or `dreamshard`.
     """
 
     method: ClassVar[str]
 
     @classmethod
     def search(cls, request: Request, settings: Any) -> Found:
-        """Learn by groups of tables that are measured here, and take the best of what was found and of greedy ways.
+        """Learn from groups of tables that are measured here; take the best of learned and greedy assignments.
 
         Raises:
-            SettingError: nothing has room for the tables.
+            SettingError: no assignment has room for the tables.
         """
         from bagpipe_hpc.tools.sharding.search import search_assignment
 

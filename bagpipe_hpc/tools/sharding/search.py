@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 BASELINES = ("greedy_size", "greedy_dim", "greedy_lookup", "greedy_size_lookup")
 _HELD_OUT = 16
 _ROUNDS = 5
-"""In which assignments are compared in the end."""
+"""Rounds in which assignments are compared in the end."""
 
 
 def search_assignment(method: str, request: Request, settings: LearnedSettings) -> Found:
@@ -38,7 +38,7 @@ def search_assignment(method: str, request: Request, settings: LearnedSettings) 
         settings: the placement's own.
 
     Raises:
-        SettingError: neither what was learned nor a greedy placement has room for the tables.
+        SettingError: neither a learned nor a greedy assignment has room for the tables.
     """
     torch.set_num_threads(1)  # networks are tiny: threads would only wait for each other
     tables = request.tables
@@ -71,17 +71,17 @@ def search_assignment(method: str, request: Request, settings: LearnedSettings) 
 
 
 class MeasuredAnew(GroupCosts, Protocol):
-    """Costs that are measured."""
+    """Costs that can be measured anew."""
 
     def forget(self) -> None:
         """Measure groups anew when they are asked for again."""
 
 
 def measured_in_turn(ways: Mapping[str, Holders], task: Task, costs: MeasuredAnew) -> dict[str, float]:
-    """What a batch costs the slowest server, by each way: the median of several rounds.
+    """Milliseconds of a batch at the slowest server for each assignment: the median of several rounds.
 
-    All are measured anew, like what was chosen for being cheap once; and in turn, since a busy machine is slower for a
-    while.
+    All are measured anew, because the best was chosen for one measurement that may have been lucky; and in turn, since
+    a busy machine is slower for a while.
     """
     rounds = []
     for _ in range(_ROUNDS):
@@ -99,7 +99,7 @@ def _learn(method: str, task: Task, costs: GroupCosts, settings: LearnedSettings
 
 
 def _greedy_ways(task: Task, settings: LearnedSettings) -> dict[str, Holders]:
-    """The assignments of greedy placements, of those that find room."""
+    """The assignments of those greedy placements that find room."""
     ways: dict[str, Holders] = {}
     for name in BASELINES:
         try:

@@ -1,4 +1,4 @@
-"""What a search for an assignment of tables to servers is given: the tables in numbers, and what groups of them cost.
+"""The input of a search for an assignment of tables to servers: features of tables, and what groups of them cost.
 
 Shapes: `T` tables, `S` servers, 21 features of a table.
 """
@@ -16,7 +16,7 @@ from bagpipe_hpc.rows.placements.assignment import WholeTable, server_bytes
 FEATURES = 21
 """Dimension, rows, pooling factor, size, and 17 shares of the used rows by how often they are used."""
 _SCALED = 4
-"""The first so many have mean 0 and deviation 1 over the tables."""
+"""How many features, the first ones, are scaled to mean 0 and deviation 1 over the tables."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class GroupCost:
     """What a batch costs a server.
 
     Attributes:
-        forward_ms: to gather the rows.
-        backward_ms: to put them back.
+        forward_ms: time to gather the rows.
+        backward_ms: time to put them back.
     """
 
     forward_ms: float
@@ -33,7 +33,7 @@ class GroupCost:
 
     @property
     def total_ms(self) -> float:
-        """Both."""
+        """Forward and backward."""
         return self.forward_ms + self.backward_ms
 
 
@@ -41,7 +41,7 @@ class GroupCosts(Protocol):
     """Says what a group of tables costs the server that has them."""
 
     def cost(self, group: Sequence[int]) -> GroupCost:
-        """That of tables, by their numbers in any order; 0 of none."""
+        """The cost of tables, given by their numbers in any order; 0 for none."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Task:
 
     Attributes:
         tables: the tables.
-        features: of each, float32 `[T, 21]`.
+        features: features of the tables, float32 `[T, 21]`.
         servers: number of servers S.
         limit_bytes: most that a server may hold; infinite where there is no limit.
     """
@@ -71,18 +71,18 @@ def groups_of(holders: Sequence[int], servers: int) -> list[tuple[int, ...]]:
 
 
 def slowest_ms(costs: GroupCosts, holders: Sequence[int], servers: int) -> float:
-    """What a batch costs the slowest server."""
+    """Milliseconds of a batch at the slowest server."""
     return max(costs.cost(group).total_ms for group in groups_of(holders, servers))
 
 
 def table_features(tables: Sequence[WholeTable], statistics: AccessStatistics) -> NDArray[np.float32]:
-    """The features of tables, `[T, 21]`.
+    """The features of tables, float32 `[T, 21]`.
 
     Rows and sizes are logarithms, since they spread over many powers of ten; dimension, rows, pooling and size have
     mean 0 and deviation 1 over the tables.
 
     Raises:
-        DataError: the statistics are of other tables.
+        DataError: the statistics belong to other tables.
     """
     found = []
     for table in tables:
