@@ -1,4 +1,4 @@
-"""Which implementation prepares: native code where it was built, or Python on pyarrow and numpy, the definition.
+"""Which implementation prepares: native code where it was built, or Python with pyarrow and numpy, the definition.
 
 Both give the same shards, sample for sample.
 """
@@ -34,17 +34,23 @@ class IdMaps(Protocol):
     """Gives categorical values their ids."""
 
     def write_ids(self, columns: Sequence[pa.Array], tables: Sequence[int], ids: Ids) -> None:
-        """Write the ids of `n` rows of `F` columns, each with the number of its table, to `ids [n, F]`, contiguous."""
+        """Write the ids of `n` rows of `F` columns to `ids [n, F]`, which is contiguous.
+
+        Args:
+            columns: values of each column.
+            tables: number of the table of each column.
+            ids: int32 or int64, changed.
+        """
 
 
 @dataclass(frozen=True)
 class Backend:
-    """The steps that have two implementations.
+    """One implementation of the steps that have two.
 
     Attributes:
         build_vocabularies: as `vocabulary.build_vocabularies`.
         id_maps: as `vocabulary.IdMaps`.
-        encoders: how threads compress the chunks of a shard, for each compression; None where HDF5 is to do it.
+        encoders: by compression, how threads compress the chunks of a shard; None where HDF5 compresses them.
     """
 
     build_vocabularies: Callable[
@@ -56,7 +62,7 @@ class Backend:
 
 
 def choose_backend(name: str, source_format: SourceFormat) -> tuple[Backend, bool]:
-    """The backend `auto`, `native` or `reference`, and whether it is native code, which may read the input, too.
+    """The backend for `auto`, `native` or `reference`, and whether it is native, so that it may read the input.
 
     Raises:
         ConfigError: native code is asked for and was not built or does not load.
@@ -78,7 +84,7 @@ def _encode_lzf(chunk: NDArray[Any], shuffle: bool) -> NDArray[np.uint8] | None:
 
 
 def lzf_encoder() -> Encoder:
-    """What compresses chunks as LZF natively, for shards that are not prepared from a source."""
+    """The native LZF compressor of chunks, for shards that are not prepared from a source."""
     return _encode_lzf
 
 

@@ -1,7 +1,7 @@
-"""Which rank counts the values of which tables, and how they come together: as a file of each rank.
+"""Which rank counts the values of which tables, and how the counts come together: each rank writes a file.
 
-Files also keep what is counted through a kill. A file holds an Arrow stream for each table of its rank, one behind the
-other.
+Files also keep the counts if the preparation is killed. A file holds an Arrow stream for each table of its rank, one
+after the other.
 """
 
 import heapq
@@ -26,15 +26,15 @@ from data_prep.wide_values import CountedValues
 _PREFIX = "counted-"
 _SAMPLED_ROWS = 1 << 16
 _COST_OF_FIELD, _COST_OF_VALUE = 1.0, 8.0
-"""Counting a value that is new or rare misses the caches; the costs are about those of native code."""
+"""Relative costs of counting a value, about those of native code: a new or rare value misses the caches."""
 
 _TABLE, _FREQUENT, _LOOK_UPS = b"table", b"frequent", b"look_ups"
-"""What a stream says beside its columns: the table's number, how many of its values are frequent, and its look-ups."""
+"""Metadata of a stream: the table's number, how many of its values are frequent, and its look-ups."""
 
 Counted = CountedValues | HashedCounts
-"""What was counted of a table: values that get ids, or ids where values are hashed."""
+"""The counts of a table: of values that get ids, or of ids where values are hashed."""
 CountTables = Callable[[Sequence[Table]], Iterator[tuple[int, Counted]]]
-"""Counts some tables, and gives each by its place among them, in any order."""
+"""Counts some tables; yields the index of each among them, with its counts, in any order."""
 
 
 def count_tables(
@@ -42,13 +42,13 @@ def count_tables(
 ) -> None:
     """Let each rank count tables of its own. Collective over: all ranks of `team`.
 
-    A rank needs memory for the values of its tables alone while it counts.
+    While it counts, a rank needs memory only for the values of its own tables.
 
     Args:
         team: the ranks.
         rows: all parsed rows.
-        train_rows: how many of them count.
-        work: takes the files.
+        train_rows: how many of them, the first ones, count.
+        work: the folder for the files.
         tables: all tables.
         count: counts some of them.
     """
@@ -63,7 +63,7 @@ def count_tables(
         if not chosen:
             return
         found = count([tables[number] for number in chosen])
-        with work.naming_output():  # files have no table in common, so that the first one is a name
+        with work.naming_output():  # ranks have no table in common, so its first table can name a rank's file
             path = work.parts_folder / f"{_PREFIX}{chosen[0]:05d}.arrows"
             _save(path, ((chosen[place], counted) for place, counted in found))
 
@@ -71,16 +71,16 @@ def count_tables(
 
 
 def counted_tables(work: WorkFolder, tables: Sequence[Table]) -> Iterator[Counted]:
-    """What was counted of each table, once `count_tables` has come through; a table is read when it is asked for."""
+    """The counts of each table in order, after `count_tables`; a table is read when it is asked for."""
     saved = _open(work)
     return (_counted(saved[number]) for number in range(len(tables)))
 
 
 def deal_tables(rows: ParsedRows, tables: Sequence[Table], ranks: int) -> list[list[int]]:
-    """Deal tables out so that each rank has about as much to count; by the rows alone, the same on every rank.
+    """Deal tables out so that ranks have about as much to count; by the rows alone, so the same on every rank.
 
     Args:
-        rows: all parsed rows, the first of which are looked at.
+        rows: all parsed rows, of which the first are sampled.
         tables: the tables.
         ranks: number of ranks.
 
@@ -109,7 +109,7 @@ def _costs(rows: ParsedRows, tables: Sequence[Table]) -> Iterator[float]:
 
 
 def _save(path: Path, tables: Iterable[tuple[int, Counted]]) -> None:
-    """Write what was counted of tables, by their numbers; each is taken when the one before is written."""
+    """Write the counts of tables, with the tables' numbers; each is taken once the one before is written."""
     with atomic_write(path) as partial, pa.OSFile(str(partial), "wb") as sink:
         for number, counted in tables:
             table = _as_table(number, counted)
@@ -118,7 +118,7 @@ def _save(path: Path, tables: Iterable[tuple[int, Counted]]) -> None:
 
 
 def _as_table(number: int, counted: Counted) -> pa.Table:
-    """Frequent values before rare ones with their counts; the counts alone of ids, or nothing where they are None."""
+    """Values with their counts, frequent before rare ones; for hashed tables only the counts, if there are any."""
     columns, words = {}, {_TABLE: str(number)}
     if isinstance(counted, CountedValues):
         values = np.concatenate((counted.values, counted.rare.values))
@@ -132,7 +132,7 @@ def _as_table(number: int, counted: Counted) -> pa.Table:
 
 
 def _open(work: WorkFolder) -> dict[int, pa.Table]:
-    """What was counted so far, by the tables' numbers; mapped into memory, not read.
+    """The counts so far, by the tables' numbers; mapped into memory, not read.
 
     Raises:
         DataError: a file is damaged.
@@ -159,5 +159,5 @@ def _counted(table: pa.Table) -> Counted:
     values, counts = (table.column(name).to_numpy() for name in ("values", "counts"))
     frequent, look_ups = (int(table.schema.metadata[name]) for name in (_FREQUENT, _LOOK_UPS))
     rare = WaitingValues(values[frequent:], counts[frequent:])
-    # Copies: the frequent values stay in memory, and would keep the rare ones there.
+    # Copies, since the frequent values stay in memory, and views would keep the rare ones there, too.
     return CountedValues(values[:frequent].copy(), counts[:frequent].copy(), rare, look_ups)

@@ -1,4 +1,4 @@
-"""Between parsing and counting: what a format takes from the training rows, and a look at the order of time."""
+"""Between parsing and counting: what a format takes from the training rows, and a check that times ascend."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -23,16 +23,16 @@ def fit_rows(
     """What a format takes from the training rows; None where it takes nothing.
 
     Args:
-        rows: as they were parsed.
+        rows: the parsed rows.
         train_rows: how many of them are training rows.
-        source_format: says what it takes.
-        name: of the format.
-        earlier: where the rows are later ones, those that it was taken from.
-        progress: is given a note where times do not ascend.
+        source_format: the format.
+        name: name of the format.
+        earlier: for later rows, the preparation of the earlier ones, whose values are taken over.
+        progress: called with a note if times do not ascend.
 
     Raises:
         DataError: the manifest of the earlier rows does not say what was taken from them.
-        ConfigError: the format fails, or takes what JSON does not hold.
+        ConfigError: the format fails, or takes what JSON cannot hold.
     """
     if note := _time_note(rows):
         progress(note)
@@ -43,7 +43,7 @@ def fit_rows(
 
 
 def _time_note(rows: ParsedRows) -> str | None:
-    """What to say of rows whose times do not ascend; None where they do, or have no times."""
+    """A note about rows whose times do not ascend; None where they ascend, or rows have no times."""
     last, at, disordered, first = np.iinfo(np.int64).min, 0, 0, 0
     for part in rows.parts(rows.rows):
         if TIMESTAMP not in part.column_names:

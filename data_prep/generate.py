@@ -25,18 +25,18 @@ from data_prep.synthetic.schema_rows import as_text, needs_quotes, require_times
 from data_prep.synthetic.sequences import sequence_blocks
 
 DrawBlocks = Callable[[int, int, float, int | None], Iterator[pa.Table]]
-"""Draws rows by their number, seed, exponent and most ids of a table, in blocks with the columns of the text."""
+"""Draws rows, given their number, the seed, the exponent and most ids of a table, in blocks with the text's columns."""
 
 KINDS: dict[str, tuple[DrawBlocks, TextLayout]] = {
     "criteo": (click_blocks, criteo.LAYOUT),
     "sequences": (sequence_blocks, sequences.LAYOUT),
 }
-"""What draws the rows of each kind, and the text that they are written as; `bagpipe prepare --format` has its name."""
+"""For each kind, what draws its rows, and the layout of their text, which `bagpipe prepare --format KIND` reads."""
 
 
 _Sink = BinaryIO | gzip.GzipFile
 _Write = Callable[[_Sink, int, int, float, int | None], None]
-"""Writes rows to a file, by arguments as of `DrawBlocks`."""
+"""Writes rows to a file; further arguments as for `DrawBlocks`."""
 
 
 def generate_clicks(
@@ -51,23 +51,23 @@ def generate_clicks(
 ) -> None:
     """Write synthetic clicks, as text of a source format of the package.
 
-    The same seed and exponent always give the same rows, and more of them start with the same ones. Memory is that of
-    one block of 65,536 rows (about 100 MB) and 16 bytes an id. The file appears under its name when it is complete; its
-    folder is made.
+    The same seed and exponent always give the same rows; a larger number of rows begins with the same ones. Memory is
+    that of one block of 65,536 rows (about 100 MB) and 16 bytes an id. The file appears under its name when it is
+    complete; its folder is made if it does not exist.
 
     Args:
         rows: number of rows, 1 or more.
         output: file to write; `.gz` compresses it.
-        seed: choice of the planted model and of the rows, 0 or more.
+        seed: determines the planted model and the rows, 0 or more.
         zipf: exponent of the popularity of ids, rank ** -zipf; 0 makes all ids of a table equally frequent.
         ids_at_most: cut the tables to this many ids each, those of `criteo` from the sizes of the Criteo Kaggle data;
             None takes the kind's own.
-        kind: of `KINDS`: `criteo`, label, 13 integers and 26 columns of 8 hexadecimal digits, or `sequences`, users,
-            items and histories of these with two labels. It does not matter where there is a schema.
-        schema: writes rows of its columns instead, as Parquet where `output` ends in `.parquet`.
+        kind: one of `KINDS`: `criteo` (label, 13 integers and 26 columns of 8 hexadecimal digits) or `sequences`
+            (users, items and histories of items, with two labels). Ignored where there is a schema.
+        schema: write rows of its columns instead, as Parquet if `output` ends in `.parquet`.
 
     Raises:
-        ConfigError: an argument is out of its range, or `output` is there already or cannot be written.
+        ConfigError: an argument is out of its range, or `output` exists or cannot be written.
         CapacityError: the disk is full.
     """
     _require(rows >= 1, "rows", rows, "use 1 or more")
@@ -106,7 +106,7 @@ def _require(holds: bool, argument: str, value: object, cure: str) -> None:
 
 
 def _text_of_kind(kind: str) -> _Write:
-    """What writes the rows of one of `KINDS`."""
+    """A function that writes the rows of one of `KINDS`."""
     draw, layout = KINDS[kind]
 
     def write(sink: _Sink, rows: int, seed: int, zipf: float, ids_at_most: int | None) -> None:
@@ -116,7 +116,7 @@ def _text_of_kind(kind: str) -> _Write:
 
 
 def _rows_of_schema(schema: Schema, *, parquet: bool) -> _Write:
-    """What writes the rows of a schema."""
+    """A function that writes the rows of a schema."""
     require_times(schema)
     has_quotes = not parquet and needs_quotes(schema)
     fields = TextFields(
@@ -137,7 +137,7 @@ def _rows_of_schema(schema: Schema, *, parquet: bool) -> _Write:
 
 
 def _write_text(sink: _Sink, fields: TextFields, blocks: Iterable[pa.Table], has_quotes: bool = False) -> None:
-    """Write rows; with quotes, all texts stand in them."""
+    """Write rows as text; with `has_quotes`, all texts are quoted."""
     quoting = "needed" if has_quotes else "none"
     options = pa_csv.WriteOptions(include_header=False, delimiter=fields.separator, quoting_style=quoting)
     if fields.header:

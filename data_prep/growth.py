@@ -1,15 +1,15 @@
-"""How a vocabulary grows by the training rows of a later day: which values get an id, and which lose theirs.
+"""How a vocabulary grows with the training rows of a later day: which values get an id, and which lose theirs.
 
 Day by day, for each table:
 
 * *Count.* Uses of a value count over all days from the first, or from the last time that it lost its id.
 * *Admit.* A value without an id that the day uses gets one if its count has reached `min_count`.
 * *Evict.* With `evict_unused` N, a value that is not used in the last N training rows, the day's included, loses its id
-  and its count; one that would be admitted so late is not, and loses its count as well.
+  and its count; a value that would be admitted but is not used in these rows is not admitted, and loses its count, too.
 * *Number.* Admitted values, by descending count and then by value, take the ids that no value has, the lowest first,
   and then new ids at the end of the table. Every other value keeps its id.
-* *Limit.* A table of `max_rows_per_table` rows gets no more; what finds no place keeps its count, until a later day
-  uses it.
+* *Limit.* A table of `max_rows_per_table` rows does not grow; a value that finds no place keeps its count, and is
+  considered again when a later day uses it.
 
 Shapes: `V` values of a vocabulary, `W` waiting values, `C` candidates.
 """
@@ -34,7 +34,7 @@ _ARROW = {np.dtype(np.uint32): pa.uint32(), np.dtype(np.int64): pa.int64(), np.d
 
 @dataclass(frozen=True, eq=False)
 class KnownTable:
-    """All that is known of the values of a table after some days.
+    """All that is known about the values of a table after some days.
 
     Attributes:
         vocabulary: which value has which id.
@@ -49,11 +49,11 @@ class KnownTable:
 
 @dataclass(frozen=True)
 class GrowthRules:
-    """What decides who gets an id, and who keeps it.
+    """Which values get an id, and which keep it.
 
     Attributes:
         min_count: fewest uses of a value that gets an id.
-        most_rows: of a table; None without a limit.
+        most_rows: most rows of a table; None without a limit.
         evict_unused: training rows after which an unused value loses its id; None to keep all.
         train_rows: training rows of all days, this one included.
     """
@@ -68,13 +68,14 @@ class TableGrowth:
     """The growth of a table by one day: first which values are watched, then, with their last uses, the outcome.
 
     Args:
-        kind: what the values are.
+        kind: kind of the values.
         before: the table after the days before.
-        day: all values of the day's training rows, none of them rare.
-        rules: who gets an id, and who keeps it.
+        day: all values of the day's training rows, counted without a threshold.
+        rules: which values get an id, and which keep it.
 
     Attributes:
-        watched: the values `[V + C]` whose last uses in the day matter: those with an id, in its order, and candidates.
+        watched: the values `[V + C]` whose last uses in the day matter: those with an id, in the order of ids, then
+            candidates.
     """
 
     def __init__(self, kind: Values, before: KnownTable, day: CountedValues, rules: GrowthRules) -> None:
@@ -105,8 +106,8 @@ class TableGrowth:
         """The table after the day.
 
         Args:
-            last_use: of each watched value `[V + C]`, the number of the training row of the day that uses it last,
-                counted over all days; -1 where the day does not.
+            last_use: for each watched value, int64 `[V + C]`, the number of the day's last training row that uses it,
+                counted over all days; -1 if the day does not use it.
         """
         before, rules = self._before, self._rules
         known, old_ids = before.vocabulary, before.vocabulary.ids
@@ -145,7 +146,7 @@ class TableGrowth:
 
 
 def growth_text(before: Sequence[KnownTable], after: Sequence[KnownTable]) -> str:
-    """What became of the ids of all tables, in words."""
+    """How the ids of all tables changed, in words."""
     rows, free, values = (
         [sum(size(table.vocabulary) for table in tables) for tables in (before, after)]
         for size in (lambda found: found.rows, lambda found: len(found.free), lambda found: len(found.values))
@@ -157,12 +158,12 @@ def growth_text(before: Sequence[KnownTable], after: Sequence[KnownTable]) -> st
 
 
 def by_count(values: TableValues, counts: Int64s) -> NDArray[Any]:
-    """The order of distinct values by descending count, equally frequent ones by value."""
+    """Indices that sort distinct values by descending count, and equally frequent ones by value."""
     table = pa.table({"value": arrow(values), "count": pa.array(counts)})
     order: NDArray[Any] = pc.sort_indices(table, [("count", "descending"), ("value", "ascending")]).to_numpy()
     return order
 
 
 def arrow(values: TableValues) -> pa.Array:
-    """Values as a column of parsed rows has them."""
+    """Values as a column of parsed rows."""
     return pa.array(values, _ARROW[values.dtype])

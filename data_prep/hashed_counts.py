@@ -1,4 +1,4 @@
-"""How often the training rows look up each id of a hashed table; it takes a pass over the table's columns."""
+"""Counts how often the training rows look up each id of a hashed table, in a pass over the table's columns."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,10 +16,10 @@ from data_prep.parsed_rows import ParsedRows, values_of
 
 @dataclass(frozen=True, eq=False)
 class HashedCounts:
-    """What is known of a table whose values are hashed.
+    """The counts of a table whose values are hashed.
 
     Attributes:
-        counts: look-ups `[rows]` of each id; None where the table has more rows than are counted.
+        counts: look-ups of each id, int64 `[rows]`; None where the table has too many rows to count.
     """
 
     counts: Int64s | None
@@ -40,8 +40,8 @@ def count_hashed(
         rows: all parsed rows.
         train_rows: how many of them count.
         tables: the tables.
-        rules: of each table.
-        backend: hashes.
+        rules: the rule of each table.
+        backend: hashes the values.
 
     Yields:
         The counts of each table, in order.
@@ -62,7 +62,7 @@ def count_hashed(
 
 
 def _groups(table_rows: Sequence[int]) -> Iterator[list[int]]:
-    """Numbers of tables that are counted together, in order; an empty list stands for a table that is too large."""
+    """Groups of tables, by number, that are counted together, in order; an empty list stands for a too large table."""
     group: list[int] = []
     for number, rows in enumerate(table_rows):
         if group and rows + sum(table_rows[other] for other in group) > MOST_COUNTED_ROWS:

@@ -1,4 +1,4 @@
-"""Blocks of rows out of a range of an input file of either kind, text or columns, and the rows that they hold."""
+"""Reads a range of an input file, text or Parquet, as blocks, and parses the rows of a block."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,11 +17,11 @@ InputBlock = TextBlock | ColumnBlock
 def read_range(
     source: Path, how: TextInput | ColumnInput, piece: InputRange, start: TextPosition | None
 ) -> Iterator[InputBlock]:
-    """Read a range of a file as blocks; their lines count from its first one, rows of a Parquet file from the file's.
+    """Read a range of a file as blocks. Lines count from the range's first, rows of a Parquet file from the file's.
 
     Args:
         source: the file.
-        how: it is read, as its format says.
+        how: how the file is read, as its format says.
         piece: the range.
         start: where to start, an earlier block's `end`; None for the beginning of the range.
 
@@ -38,7 +38,7 @@ def read_range(
 
 
 def bytes_of(block: InputBlock, piece: InputRange) -> int:
-    """Bytes of the file, about, that were read for a block of a range."""
+    """About how many bytes of the file were read for a block of a range."""
     if isinstance(block, TextBlock):
         return block.file_bytes
     return piece.bytes * len(block.columns) // ((piece.end or 0) - piece.begin)
@@ -48,11 +48,11 @@ def parse_input_block(block: InputBlock, how: TextInput | ColumnInput) -> tuple[
     """Read the rows of a block.
 
     Args:
-        block: of a range of a file.
-        how: the file is read.
+        block: a block of a range.
+        how: how its file is read.
 
     Returns:
-        Lines between where the blocks' lines count from and the first that was read, the good rows, and the bad lines.
+        The number of lines before the block, counted as in `read_range`, the good rows, and the bad lines.
     """
     line = block.start.line
     match block, how:

@@ -1,4 +1,4 @@
-"""The files that names and glob patterns stand for, each looked at before any of them is read to the end."""
+"""The files that names and glob patterns stand for; each is checked before any of them is read to the end."""
 
 import contextlib
 import errno
@@ -27,7 +27,7 @@ _ARCHIVES = {
     b"\xff\xfe": ("text in UTF-16", "convert it first, as with iconv -f UTF-16 -t UTF-8"),
     b"\xfe\xff": ("text in UTF-16", "convert it first, as with iconv -f UTF-16 -t UTF-8"),
 }
-"""What other files begin with, what they are, and what to do with one."""
+"""First bytes of files that are not read, what such a file is, and what to do with it."""
 
 
 def find_sources(patterns: Sequence[str]) -> list[Path]:
@@ -38,20 +38,21 @@ def find_sources(patterns: Sequence[str]) -> list[Path]:
             value, so that day_2 comes before day_10.
 
     Raises:
-        DataError: a pattern matches nothing or what is no file, a file is named twice, or is empty or none of text.
+        DataError: a pattern matches nothing, or something that is not a file; or a file is named twice, is empty, or is
+            of a kind that is not read.
         OSError: a folder may not be searched.
     """
     sources: list[Path] = []
     for pattern in patterns:
-        # A name that exists is itself, whatever brackets it holds.
+        # A name that exists is taken literally, even if it holds brackets.
         files = [Path(name) for name in ([pattern] if os.path.lexists(pattern) else _matching(pattern))]
-        if "**" in pattern:  # which means folders, too
+        if "**" in pattern:  # it matches folders, too
             files = [file for file in files if not os.path.isdir(file)]  # noqa: PTH112
         if not files:
             if pattern == "-":
                 raise DataError(f"-: {_NO_PIPE}")
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                Path(pattern).lstat()  # a folder that may not be searched is refused by the system, with its name
+                Path(pattern).lstat()  # the system's error names a folder that may not be searched
             _require_reach(pattern)
             named = pattern or repr(pattern)
             raise DataError(f"{named}: no such input file; check the path, and quote patterns such as 'day_*.gz'")
@@ -99,7 +100,7 @@ def _leads_in_a_circle(link: Path) -> bool:
 
 
 def _require_text(source: Path) -> None:
-    """Refuse what can hold no rows, before hours are spent on the files before it."""
+    """Refuse a file that cannot hold rows, before hours are spent on the files before it."""
     beginning = first_bytes(source, _TAR_OFFSET + len(_TAR_MAGIC))
     if not beginning:
         raise DataError(f"{source}: is empty; leave it out, or fetch it again")
@@ -128,7 +129,7 @@ def check_header(source: Path, layout: TextFields) -> None:
 
 
 def first_line(source: Path) -> str:
-    """The first line of a text, without its end and a byte order mark.
+    """The first line of a text, without its end and without a byte order mark.
 
     Raises:
         DataError: the file cannot be read, or its compressed stream is damaged there.
@@ -138,7 +139,7 @@ def first_line(source: Path) -> str:
 
 
 def first_row(source: Path) -> str:
-    """The first line of a text that is not empty, as `first_line`; empty where there is none in the first block."""
+    """The first line that is not empty, as for `first_line`; empty where the first block has none."""
     line, rest = b"", first_bytes(source, BLOCK_BYTES).removeprefix(BYTE_ORDER_MARK)
     while rest and not line:
         line, rest = split_first_line(rest)
@@ -150,7 +151,7 @@ def _shown(line: str) -> str:
 
 
 def order_note(sources: Sequence[Path]) -> str | None:
-    """What to say of files in an order that only a shell gives them, day_10 before day_2; None of any other order."""
+    """A note about files in a shell's order, such as day_10 before day_2; None for any other order."""
     names = [str(source) for source in sources]
     by_number = sorted(names, key=_by_number)
     if names == by_number or names != sorted(names):
@@ -163,7 +164,7 @@ def order_note(sources: Sequence[Path]) -> str | None:
 
 
 def _matching(pattern: str) -> list[str]:
-    # Path.glob takes no absolute patterns, which shells and job scripts pass all the time.
+    # Path.glob takes no absolute patterns, which shells and job scripts often pass.
     return sorted(glob.glob(pattern, recursive=True), key=_by_number)  # noqa: PTH207
 
 

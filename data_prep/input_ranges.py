@@ -1,6 +1,6 @@
-"""Pieces of input files that ranks parse apart from each other, by a rule that knows the files alone.
+"""Ranges of input files that ranks parse independently of each other, by a rule that depends only on the files.
 
-So a preparation may go on with another number of ranks, and its result does not depend on it.
+So a preparation may go on with another number of ranks, and its result does not depend on this number.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,10 +21,10 @@ class InputRange:
 
     Attributes:
         source: number of the file, from 0.
-        begin: byte of a plain text at which it begins, or row of a Parquet file; 0 of a compressed text.
-        end: where the next one begins; None for the end of a text. A range of text has the lines that begin in it.
-        bytes: of the file, about, that it takes to read.
-        is_text: whether `begin` and `end` are bytes, and its lines are counted from its beginning.
+        begin: byte of a plain text, or row of a Parquet file, at which it begins; 0 for a compressed text.
+        end: where the next range begins; None for the end of a text. A range of text has the lines that begin in it.
+        bytes: about how many bytes of the file have to be read for it.
+        is_text: whether `begin` and `end` are bytes, and lines are counted from the range's beginning.
     """
 
     source: int
@@ -42,7 +42,7 @@ def plan_ranges(
     Args:
         sources: the files.
         inputs: how each of them is read, as its format says.
-        range_bytes: of a range, about. A compressed text is one range, whatever its size.
+        range_bytes: about how many bytes a range has. A compressed text is one range, whatever its size.
 
     Raises:
         DataError: a file cannot be read, or is damaged.

@@ -1,4 +1,4 @@
-"""Which training row uses a value last: of shards that are there, and of parsed rows."""
+"""Which training row uses a value last, in existing shards and in parsed rows."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +23,7 @@ _BLOCK_ROWS = 1 << 16
 
 
 def known_tables(earlier: RecordedPreparation) -> dict[str, KnownTable]:
-    """All that a directory says of the values of each table that is not hashed, by its name.
+    """All that a directory says about the values of each table that is not hashed, by the table's name.
 
     Raises:
         DataError: it says too little to grow from, or a file is missing or damaged.
@@ -51,7 +51,7 @@ def known_tables(earlier: RecordedPreparation) -> dict[str, KnownTable]:
 
 
 def last_uses_of_shards(earlier: RecordedPreparation) -> list[Int64s]:
-    """Number of the training row of a directory that looks up each id last, `[rows]` of each table; -1 without one.
+    """For each table, the number of the directory's last training row that looks up each id, int64 `[rows]`; else -1.
 
     Raises:
         DataError: a shard is missing or damaged.
@@ -82,15 +82,15 @@ def last_uses_of_rows(
     watched: Sequence[TableValues],
     backend: Backend,
 ) -> list[Int64s]:
-    """Number of the training row that uses each watched value last, `[values]` of each table; -1 without one.
+    """For each table, the number of the last training row that uses each watched value, int64 `[values]`; else -1.
 
     Args:
         pool: threads to use.
         rows: all parsed rows.
         train_rows: how many of them are for training.
-        first: number of the first of them.
+        first: number of the first training row.
         tables: the tables.
-        watched: distinct values of each.
+        watched: distinct values of each table.
         backend: finds the values.
     """
     places = backend.id_maps(
@@ -121,8 +121,8 @@ def note_uses(last: Int64s, ids: Int64s, rows: Int64s) -> None:
     """Note that rows use ids.
 
     Args:
-        last: the last row of each id; changed.
-        ids: `[n]`.
-        rows: of each, `[n]`, ascending, so that the last of equal ids is the one that stays.
+        last: the last row of each id, int64; changed.
+        ids: int64 `[n]`.
+        rows: the row that uses each of `ids`, int64 `[n]`, ascending, so that of equal ids the last one counts.
     """
     last[ids] = np.maximum(last[ids], rows)

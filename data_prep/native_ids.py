@@ -1,4 +1,4 @@
-"""Vocabularies and ids by native code, equal to those of `vocabulary`, the definition.
+"""Vocabularies and ids in native code, equal to those of `vocabulary`, the definition.
 
 Shapes: `n` rows, `F` columns, `V` values of a vocabulary.
 """
@@ -39,8 +39,8 @@ def build_vocabularies(
 ) -> list[CountedValues | None]:
     """As `vocabulary.build_vocabularies`.
 
-    Memory for each distinct value of all tables is 16 to 32 bytes, of wider integers 32 to 64, of texts 32 to 48 beside
-    the text.
+    Memory for each distinct value of all tables is 16 to 32 bytes, for wider integers 32 to 64, for texts 32 to 48
+    besides the text.
     """
     rule_of = {table.name: rule for table, rule in zip(tables, rules, strict=True)}
     limits = {name: rule.most_values for name, rule in rule_of.items() if rule.most_values is not None}
@@ -51,7 +51,7 @@ def build_vocabularies(
     look_ups = dict.fromkeys(counters, 0)
     told(train_rows * uncounted)
     for part in rows.parts(train_rows) if counters else ():
-        # Waits for all tables: a counter is not for two threads at once.
+        # This waits for all tables, since two threads must not use a counter at once.
         chunks = [values_of(part, columns[name]) for name in counters]
         for name, found_values in zip(counters, pool.map(count_values, counters.values(), chunks), strict=True):
             look_ups[name] += found_values
@@ -69,7 +69,7 @@ def build_vocabularies(
 
 
 def new_counter(values: Values) -> Counter:
-    """What counts values of a kind."""
+    """A new counter of values of a kind."""
     if values.is_32_bit:
         return ValueCounter()
     return TextTable() if values is Values.TEXT else IntegerCounter()
@@ -79,7 +79,7 @@ def count_values(counter: Counter, chunks: Sequence[pa.Array]) -> int:
     """Count more values of a table; missing values do not count.
 
     Returns:
-        Number of places, those of missing values among them.
+        Number of places, including those of missing values.
     """
     for chunk in chunks:
         if len(chunk):
@@ -88,7 +88,7 @@ def count_values(counter: Counter, chunks: Sequence[pa.Array]) -> int:
 
 
 def counted(counter: Counter, min_count: int, look_ups: int) -> CountedValues:
-    """What was counted, `look_ups` places in all."""
+    """The counts of a counter, of `look_ups` places in all."""
     match counter:
         case ValueCounter():
             return by_count(*counter.tally(1), min_count, look_ups)
@@ -105,15 +105,15 @@ class IdMaps:
 
     Args:
         tables: the tables.
-        vocabularies: of each table; None where its values are hashed.
-        rules: of each table.
+        vocabularies: the vocabulary of each table; None where its values are hashed.
+        rules: the rule of each table.
     """
 
     def __init__(
         self, tables: Sequence[Table], vocabularies: Sequence[TableVocabulary | None], rules: Sequence[IdRule]
     ) -> None:
-        # Values of 32 bits are looked up side by side. Native code hashes them to one number of rows; those that are
-        # hashed to another, and hashed texts, are left to the definition.
+        # Values of 32 bits are looked up side by side. Native code hashes them to one number of rows; tables that are
+        # hashed to another number, and hashed texts, are left to the definition.
         narrow = [number for number, table in enumerate(tables) if table.values.is_32_bit]
         hashed_rows = next((rules[number].hashed_rows for number in narrow if vocabularies[number] is None), 2)
         narrow = [number for number in narrow if vocabularies[number] or rules[number].hashed_rows == hashed_rows]
@@ -135,7 +135,7 @@ class IdMaps:
         self._maps = vocabulary.IdMaps([tables[number] for number in others], of_others, of_rules)
 
     def write_ids(self, columns: Sequence[pa.Array], tables: Sequence[int], ids: Ids) -> None:
-        """Write the ids of `n` rows of columns, each with the number of its table, to `ids [n, F]`, contiguous."""
+        """As `backend.IdMaps.write_ids`."""
         if not len(ids):
             return
         if narrow := [place for place, table in enumerate(tables) if table in self._narrow]:
@@ -156,7 +156,7 @@ class IdMaps:
 def _wide_ids(
     values: Values, vocabulary: TableVocabulary | None, rule: IdRule
 ) -> IntegerIds | HashedIntegerIds | TextTable | None:
-    """What gives values of a wide kind their places in a vocabulary, or their ids by hash; None for hashed texts."""
+    """Gives values of a wide kind their places in a vocabulary, or their ids by hash; None for hashed texts."""
     if vocabulary is None:
         return None if values is Values.TEXT else HashedIntegerIds(rule.hashed_rows)
     if values is Values.INTEGER:
@@ -169,7 +169,7 @@ def _wide_ids(
 
 
 def _as_column(array: pa.Array) -> Any:
-    """Rows of a column as native code takes them, by their type."""
+    """The rows of a column in the form that native code takes for their type."""
     present, *buffers = array.buffers()
     bits = present.address if array.null_count else None
     if pa.types.is_integer(array.type):

@@ -14,7 +14,7 @@ _MOST_THREADS = 16
 
 
 def worker_threads() -> int:
-    """Threads worth starting: the cores that this process may use (a batch system gives it few of many), at most 16."""
+    """Threads worth starting: the cores that this process may use (a batch system may limit them), at most 16."""
     return min(_MOST_THREADS, len(os.sched_getaffinity(0)))
 
 
@@ -22,7 +22,7 @@ def fair_threads(cores: Sequence[frozenset[int]], own: int) -> int:
     """Threads for one of several processes of a host: its share of the cores that it may use, 1 to 16.
 
     Args:
-        cores: that each of the processes may use; bound ones have cores of their own, others share all.
+        cores: the cores that each process may use; bound processes have cores of their own, others share all.
         own: index of the process.
     """
     users = Counter(core for allowed in cores for core in allowed)
@@ -41,7 +41,7 @@ def ordered_map(
         pool: threads to use.
         function: applied to each item; what it raises is raised here, in order.
         items: taken one by one, in this thread.
-        ahead: most items that are worked on or wait for the reader, 1 or more.
+        ahead: most items that are being worked on or wait for the reader, 1 or more.
     """
     pending: deque[Future[Result]] = deque()
     try:

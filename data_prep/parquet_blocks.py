@@ -1,4 +1,4 @@
-"""Blocks of rows out of Parquet files, each with its place, so that any row can be named."""
+"""Reads Parquet files as blocks of rows, each with its position, so that messages can name any row."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from bagpipe_hpc.errors import DataError
 from data_prep.text_blocks import TextPosition
 
 MAGIC = b"PAR1"
-"""What a Parquet file begins with."""
+"""The first bytes of a Parquet file."""
 BLOCK_ROWS = 1 << 15
 """Rows of a block: about as many bytes as a block of text has."""
 
@@ -24,8 +24,8 @@ class ColumnBlock:
     """Rows of one Parquet file.
 
     Attributes:
-        columns: those that were asked for, in that order, of the types that the file has.
-        start: where they start; both `offset` and `line` are the number of rows before it.
+        columns: the requested columns, in the requested order, with the types of the file.
+        start: where the block starts; both `offset` and `line` are the number of rows before it.
         end: where the next block starts.
     """
 
@@ -55,7 +55,7 @@ def column_types(source: Path) -> dict[str, pa.DataType]:
 
 
 def row_group_bounds(source: Path) -> list[int]:
-    """The row at which each row group of a file begins, and the number of rows: `[groups + 1]`, ascending.
+    """The row at which each row group of a file begins, then the number of rows: `[groups + 1]`, ascending.
 
     Raises:
         DataError: the file is damaged.
@@ -72,14 +72,14 @@ def read_rows(
 ) -> Iterator[ColumnBlock]:
     """Read rows `first` up to `last` of a file in blocks; memory is that of a row group's columns and a block.
 
-    A block never reaches over the end of a row group, so the blocks of a range that begins at one do not depend on
+    A block never crosses the end of a row group, so the blocks of a range that begins at a row group do not depend on
     what was read before.
 
     Args:
         source: a Parquet file.
-        number: of the file among the inputs, for the places of the blocks.
-        columns: to read.
-        first: row to begin with, at best the first of a row group; what lies before it in its group is decoded again.
+        number: number of the file among the inputs, for the positions of the blocks.
+        columns: names of the columns to read.
+        first: row to begin with, best the first of a row group: the rows before it in its group are decoded, too.
         last: row to end before; None reads to the end.
 
     Raises:
@@ -102,7 +102,7 @@ def read_rows(
 
 @contextmanager
 def _opened(source: Path) -> Iterator[pa_parquet.ParquetFile]:
-    """The file, and what is wrong with it as an error that names it."""
+    """Open the file, and turn what is wrong with it into an error that names it."""
     try:
         with pa_parquet.ParquetFile(source) as file:
             yield file

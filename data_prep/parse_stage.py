@@ -1,7 +1,7 @@
 """The first stage of a preparation: ranks read ranges of the input, parse them, and write parts of parsed rows.
 
-Whatever the number of ranks, the first row in the order of the input that ends a preparation is the one that is named:
-ranges before it are parsed to their end, and ranges behind it are left.
+Whatever the number of ranks, the error names the first row, in the order of the input, that ends a preparation: ranges
+before it are parsed to their end, and ranges after it are abandoned.
 """
 
 import time
@@ -30,19 +30,19 @@ from data_prep.ranks.team import Team
 from data_prep.text_blocks import TextPosition
 
 PART_ROWS = 1 << 20
-"""Rows after which a part is closed: at most this many are parsed again by each rank after a kill."""
+"""Rows after which a part is closed: after a kill, each rank parses at most this many again."""
 _TELL_EVERY_S = 0.2
 
 OpenInput = Callable[[int], TextInput | ColumnInput]
-"""Says how the file of a number is read."""
+"""Says how the file with this number is read."""
 
 
 @dataclass(frozen=True)
 class ParsedInput:
-    """What the ranks made of the input.
+    """The result of parsing.
 
     Attributes:
-        parts: of parsed rows, in the order of the input.
+        parts: parts of parsed rows, in the order of the input.
         skipped_rows: malformed rows in that order, as `FILE:LINE: REASON`.
     """
 
@@ -56,8 +56,8 @@ class _Ended:
 
     Attributes:
         range: its number.
-        skipped: malformed rows behind its last finished part.
-        error: why, in words; None where they are too many.
+        skipped: malformed rows after its last finished part.
+        error: why, in words; None where it had too many malformed rows.
     """
 
     range: int
@@ -70,14 +70,14 @@ class ParseTask:
     """What is to be parsed, by whom and how.
 
     Attributes:
-        team: shares the ranges.
+        team: the ranks that share the ranges.
         pool: threads of this rank, which parse blocks.
         sources: the files.
-        open_input: says how the file of a number is read.
+        open_input: says how the file with a number is read.
         ranges: all ranges of the files.
-        schema: of the parsed rows.
-        work: takes the parts, and says which are there.
-        most_skipped: malformed rows that are allowed.
+        schema: schema of the parsed rows.
+        work: the folder for the parts; it knows which are finished.
+        most_skipped: most malformed rows that are allowed.
     """
 
     team: Team
@@ -127,7 +127,7 @@ def parse_input(task: ParseTask) -> ParsedInput:
 
 
 def check_skipped(skipped: Sequence[str], allowed: int) -> None:
-    """Refuse more malformed rows than are allowed, by the name of the first that is too many."""
+    """Refuse more malformed rows than are allowed; the error names the first one too many."""
     if len(skipped) > allowed:
         limit = f" (more than the {allowed} malformed rows that are allowed)" if allowed else ""
         raise DataError(
@@ -161,7 +161,7 @@ def _name_skipped(task: ParseTask, parts: Sequence[Part], ended: dict[int, _Ende
 
 
 class _UnwantedError(Exception):
-    """The rest of a range need not be read: a row before it ends the preparation, or one in it."""
+    """The rest of a range need not be read: a row in it or before it ends the preparation."""
 
 
 class _Parser:
@@ -180,7 +180,7 @@ class _Parser:
         """Parse ranges that no other rank has taken, until none is left or wanted.
 
         Args:
-            left: numbers of the ranges that are not finished, in order.
+            left: numbers of the unfinished ranges, in order.
             begun: the finished parts of each range.
         """
         with self._finisher:
@@ -192,7 +192,7 @@ class _Parser:
             self._wait_finished()
 
     def _parse_range(self, number: int, before: Sequence[Part]) -> Iterator[Part | _Ended]:
-        """Parse a range from behind the parts that are there; the last thing that it gives says how it ended."""
+        """Parse a range from the end of its finished parts; the last item that it yields says how the range ended."""
         self._skipped = []
         try:
             yield from self._parse_parts(number, before)
@@ -229,14 +229,14 @@ class _Parser:
                     upcoming = next(blocks, None)
                 part = Part(number, at, rows, read_bytes, end, upcoming is None, tuple(self._skipped))
                 bad_before += len(self._skipped)
-                self._wait_finished()  # what it raises closes this part, too
+                self._wait_finished()  # an error in it closes this part, too
                 self._finish_later(part, opened.pop_all())
             yield part
             if part.is_last:
                 return
 
     def _finish_later(self, part: Part, opened: ExitStack) -> None:
-        """Force a part to the disk in another thread, and note it; the part before is finished."""
+        """Force a part to the disk in another thread, and note it; the part before must be finished."""
         told = Tell(self._untold_bytes, self._untold_rows, finished=True)
         self._untold_bytes = self._untold_rows = 0
 
@@ -265,7 +265,7 @@ class _Parser:
             yield file
 
     def _tell(self, number: int, block: InputBlock, piece: InputRange, rows: int, bad: int, *, found: bool) -> None:
-        """Say now and then what was done, and at once that bad rows were found.
+        """Tell the team now and then what was done, and at once if bad rows were found.
 
         Raises:
             _UnwantedError: the rest of the range need not be read.

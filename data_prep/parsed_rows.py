@@ -1,7 +1,7 @@
 """Parsed rows on disk, between the one pass over the text and the passes that count and write.
 
-Arrow files, uncompressed, so that they are memory-mapped and counted without a copy. They make a second, costly pass
-over (often compressed) text unnecessary, and they are what a killed preparation goes on from.
+They are Arrow files, uncompressed, so that they can be memory-mapped and counted without a copy. They save a second,
+costly pass over (often compressed) text, and a killed preparation goes on from them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ class BadRow:
     """A malformed row.
 
     Attributes:
-        line: its line, from 1, counted from the first one of its range; its row in a Parquet file.
+        line: its line, from 1, counted from the first line of its range; in a Parquet file, its row.
         reason: what is wrong with it.
     """
 
@@ -36,14 +36,14 @@ class BadRow:
 
 @dataclass(frozen=True)
 class Part:
-    """One file of parsed rows: some of a range of the input.
+    """One file of parsed rows, a part of a range of the input.
 
     Attributes:
         range: number of the range.
-        number: of the part in its range, from 0.
-        rows: rows that it holds; where there are none, there is no file.
-        bytes: of the input, about, that were read for it.
-        end: place in the input after its last row; lines count from the first one of the range.
+        number: number of the part in its range, from 0.
+        rows: number of rows; where there are none, there is no file.
+        bytes: about how many bytes of the input were read for it.
+        end: position in the input after its last row; lines count from the range's first line.
         is_last: whether the range ends there.
         skipped: malformed rows of its piece of the input.
     """
@@ -58,12 +58,12 @@ class Part:
 
     @property
     def place(self) -> tuple[int, int]:
-        """By which parts sort in the order of the input; their names do so up to a million ranges only."""
+        """Sorts parts in the order of the input; their names do so only up to a million ranges."""
         return self.range, self.number
 
     @property
     def name(self) -> str:
-        """Its name, without the end."""
+        """Its name, without suffix."""
         return part_name(self.range, self.number)
 
     @property
@@ -73,7 +73,7 @@ class Part:
 
 
 def part_name(number_of_range: int, number: int) -> str:
-    """The name of a part, without the end."""
+    """The name of a part, without suffix."""
     return f"rows-{number_of_range:06d}-{number:05d}"
 
 
@@ -96,17 +96,17 @@ class ParsedRows:
         self._open_part = lru_cache(maxsize=4)(_map_part)
 
     def refined(self, refine: Refine) -> "ParsedRows":
-        """The same rows, as `refine` makes them."""
+        """The same rows, refined by `refine` when they are read."""
         found = copy(self)
         found._refine = refine
         return found
 
     def values(self, columns: Sequence[str], rows: int) -> pa.ChunkedArray:
-        """All values of some columns of the first `rows` rows, part by part; their memory is the page cache's."""
+        """All values of some columns of the first `rows` rows, part by part; their memory is that of the page cache."""
         return pa.chunked_array([chunk for part in self.parts(rows) for chunk in values_of(part, columns)])
 
     def longest(self, column: str) -> int:
-        """Most values that a row has in a column of lists."""
+        """Most values of a row in a column of lists."""
         return max((int(lengths.max(initial=0)) for lengths in self._lengths(column)), default=0)
 
     def list_values(self, column: str) -> int:
@@ -119,7 +119,7 @@ class ParsedRows:
                 yield np.diff(chunk.offsets.to_numpy())
 
     def parts(self, rows: int) -> Iterator[pa.Table]:
-        """The first `rows` rows, a part at a time; to open one takes as long as to count some columns of it."""
+        """The first `rows` rows, a part at a time; to open a part takes as long as to count some of its columns."""
         for number, part in enumerate(self._parts):
             if self._bounds[number] < rows:
                 table = _map_part(*part).slice(0, rows - int(self._bounds[number]))
@@ -144,9 +144,9 @@ def values_of(rows: pa.Table, columns: Sequence[str]) -> list[pa.Array]:
 
 
 def _map_part(path: Path, rows: int) -> pa.Table:
-    """A part of so many rows, mapped into memory; the mapping lives as long as the table or a column of it.
+    """A part of `rows` rows, mapped into memory; the mapping lives as long as the table or a column of it.
 
-    Arrow's `included_fields` is no help for reading one column: it copies the whole part.
+    Arrow's `included_fields` does not help to read one column: it copies the whole part.
     """
     try:
         with pa.memory_map(str(path)) as file:

@@ -1,8 +1,8 @@
-"""How far a preparation has come, which lies in its folder, whoever wrote it: from there a killed one goes on.
+"""How far a preparation has come, as files in its folder record it: from there a killed preparation goes on.
 
-`preparation.json` says what is prepared, and how. In the folder `parsed` lie the finished parts of parsed rows; beside
-each lies a note, a small JSON file, that is written when the part is complete. So it is with the vocabularies and with
-each shard.
+`preparation.json` says what is prepared, and how. The folder `parsed` holds the finished parts of parsed rows, each
+with a note beside it, a small JSON file that is written when the part is complete. The vocabularies and each shard have
+such a note, too.
 """
 
 import json
@@ -27,7 +27,7 @@ from data_prep.parsed_rows import Part
 STATE_VERSION = 4
 PARTS_FOLDER = "parsed"
 FITTED = "fitted"
-"""The setting of a manifest that holds what the source format took from the training rows; the inputs decide it."""
+"""The setting of a manifest that holds what the source format took from the training rows; the inputs determine it."""
 _VOCABULARIES = "vocabularies"
 
 _Read = TypeVar("_Read")
@@ -38,11 +38,11 @@ class PreparationState:
     """What is prepared.
 
     Attributes:
-        version: of `preparation.json` and of the notes.
+        version: version of `preparation.json` and of the notes.
         inputs: the input files, in order.
         settings: the settings that decide what the shards hold.
         layout: the description of the source format, line by line (`TextLayout.words`).
-        range_bytes: bytes of a range of the input, by which parts have their names.
+        range_bytes: bytes of a range of the input, on which the names of parts depend.
     """
 
     version: Annotated[int, Must(STATE_VERSION.__eq__, f"{STATE_VERSION}, which this version of bagpipe writes")] = (
@@ -61,10 +61,10 @@ class WorkFolder:
     Attributes:
         output: the folder.
         state: what is prepared.
-        parts: finished parts of parsed rows, in the order of the input; of each range all up to one.
+        parts: finished parts of parsed rows, in the order of the input; those of a range have no gaps.
         vocabularies: the file of vocabularies, if it is finished.
         shards: finished shards by their names.
-        made_for: the file that its rows are prepared for; None: the user has named the folder itself.
+        made_for: the file for which the rows are prepared; None if the user named the folder itself.
     """
 
     output: Path
@@ -75,12 +75,12 @@ class WorkFolder:
     made_for: Path | None = None
 
     def naming_output(self) -> AbstractContextManager[None]:
-        """As `naming_output`, of this folder."""
+        """As `naming_output`, for this folder."""
         return naming_output(self.output, self.made_for)
 
     @property
     def parts_folder(self) -> Path:
-        """Where parts and notes are."""
+        """The folder of parts and notes."""
         return self.output / PARTS_FOLDER
 
     def note_part(self, part: Part) -> None:
@@ -101,16 +101,16 @@ class WorkFolder:
 
 
 def describe_inputs(sources: Sequence[Path]) -> tuple[InputInfo, ...]:
-    """What tells input files from others: name, size and time of the last change. A moved folder is the same input."""
+    """Identify input files by name, size and time of the last change. A moved folder is the same input."""
     return tuple(InputInfo(source.name, source.stat().st_size, source.stat().st_mtime_ns) for source in sources)
 
 
 def resume_or_start(output: Path, wanted: PreparationState) -> WorkFolder:
-    """The folder to go on in: of an unfinished preparation, or of `wanted`, which is new.
+    """The folder to work in, with an unfinished preparation or with `wanted`, newly begun.
 
     Args:
-        output: the folder, which is there and locked.
-        wanted: what is to be prepared; an unfinished preparation keeps the ranges that it began with.
+        output: the folder, which exists and is locked.
+        wanted: what to prepare; an unfinished preparation keeps the ranges that it began with.
 
     Raises:
         DataError: the folder holds the preparation of other inputs or settings, or other files.
@@ -120,7 +120,7 @@ def resume_or_start(output: Path, wanted: PreparationState) -> WorkFolder:
         found = _read(PreparationState, path, output)
         remove_partial_files(output)
         remove_partial_files(parts_folder)
-        if any(parts_folder.glob("rows-*.json")):  # Without, there is nothing to lose: other settings are no mistake.
+        if any(parts_folder.glob("rows-*.json")):  # Without parts nothing is lost, so other settings are allowed.
             _refuse_other(output, "an unfinished preparation", found.inputs, found.settings, wanted)
             _refuse_other_layout(output, found.layout, wanted.layout)
             return _finished_pieces(output, found)
@@ -133,7 +133,7 @@ def resume_or_start(output: Path, wanted: PreparationState) -> WorkFolder:
 
 
 def _finished_pieces(output: Path, state: PreparationState) -> WorkFolder:
-    """What the notes in the folder say is finished, and is there."""
+    """What is finished by the notes in the folder, and exists."""
     folder = output / PARTS_FOLDER
     parts = sorted((_read(Part, path, output) for path in folder.glob("rows-*.json")), key=lambda part: part.place)
     vocabularies = [_read(FileInfo, path, output) for path in folder.glob(f"{_VOCABULARIES}.json")]
@@ -164,7 +164,7 @@ def load_finished(output: Path, wanted: PreparationState) -> ShardManifest:
     """The manifest of the finished preparation in the folder.
 
     Raises:
-        DataError: it is that of other inputs or settings.
+        DataError: it was made from other inputs or settings.
     """
     manifest = load_manifest(output)
     _refuse_other(output, "the finished preparation", manifest.inputs, manifest.settings or {}, wanted)
@@ -191,7 +191,7 @@ def _refuse_other(
         difference = f"different or changed: {', '.join(names)}" if names else "in another order"
         raise DataError(f"{output}: holds {what} of other inputs ({difference}); {cure}")
     settings_asked = json.loads(json.dumps(wanted.settings))  # as they are recorded: lists for tuples
-    aside = {FITTED} - settings_asked.keys()  # what these rows are to be fitted to, they tell themselves
+    aside = {FITTED} - settings_asked.keys()  # what is fitted follows from the rows themselves
     for name in sorted(
         (settings.keys() | settings_asked.keys()) - aside, key=lambda name: (name != "source_format", name)
     ):
@@ -202,7 +202,7 @@ def _refuse_other(
 
 
 def _refuse_other_layout(output: Path, found: Sequence[str], wanted: Sequence[str]) -> None:
-    """Rows that were parsed by another description do not go with those that are to come."""
+    """Refuse to go on with rows that were parsed by another description of the format."""
     for old, new in zip_longest(found, wanted):
         if old != new:
             raise DataError(
@@ -218,11 +218,11 @@ def is_finished(output: Path) -> bool:
 
 @contextmanager
 def naming_output(output: Path, made_for: Path | None = None) -> Iterator[None]:
-    """Turn what the system says about the output folder into an error that names what the user has named.
+    """Turn the system's errors about the output folder into one that names what the user has named.
 
     Args:
         output: the folder.
-        made_for: as that of `WorkFolder`.
+        made_for: as for `WorkFolder`.
 
     Raises:
         CapacityError: the disk is full.

@@ -68,9 +68,9 @@ def prepare_clicks(
         inputs: names and glob patterns of input files, in time order.
         output: folder for the shards, which all ranks share; made where it does not exist.
         settings: how to prepare.
-        progress: is given a line now and then; on the first rank only.
+        progress: called with a line now and then, on the first rank only.
         team: the ranks that share the work; None for this process alone.
-        made_for: the file that the rows are prepared for, where the user has named that and not `output`.
+        made_for: the file for which the rows are prepared, if the user named that instead of `output`.
 
     Returns:
         The manifest, which is also written to the folder.
@@ -80,7 +80,7 @@ def prepare_clicks(
         CapacityError: the disk is full, or memory is too small for the unseen buckets.
         ConfigError: there is no such source format, its settings are wrong, native code is asked for and was not
             built, or another preparation uses the folder.
-        OtherRankError: on all ranks but the first, which knows why.
+        OtherRankError: on all ranks but the first, which raises the error itself.
     """
     team = team or alone(progress, worker_threads())
     progress = progress if team.is_first else _silent
@@ -126,10 +126,10 @@ class _Method:
     """How rows are prepared.
 
     Attributes:
-        settings: as they are recorded; with `like`, those of the earlier rows.
-        source_format: of the rows.
+        settings: the settings as they are recorded; with `like`, those of the earlier rows.
+        source_format: format of the rows.
         own: its own settings.
-        backend: what counts, gives ids and compresses.
+        backend: the code that counts, gives ids and compresses.
         native: whether native code reads the input, too.
         earlier: the preparation of earlier rows whose ids these get.
     """
@@ -143,7 +143,7 @@ class _Method:
 
     @classmethod
     def of(cls, settings: PrepareSettings) -> "_Method":
-        """What the settings say."""
+        """The method that the settings ask for."""
         directory = settings.like or settings.grow
         earlier = load_recorded(directory) if directory is not None else None
         settings = earlier.for_later_rows(settings) if earlier else settings
@@ -160,7 +160,7 @@ class _Method:
         return replace(how, parse=checked_parser(how.parse, name, schema, source))
 
     def state(self, sources: Sequence[Path]) -> PreparationState:
-        """What a preparation of these files is."""
+        """The state that describes a preparation of these files."""
         layout = self.source_format.layout
         choices = self.settings.choices(layout, self.own, self.earlier.digest if self.earlier else None)
         if self.earlier and self.earlier.fitted is not None:
@@ -186,7 +186,7 @@ def _begin(
     held: ExitStack,
     made_for: Path | None,
 ) -> _Begun | ShardManifest:
-    """Look at the inputs and the folder, and take the folder; or give what was finished in it before."""
+    """Check the inputs and the folder, and lock it; returns the manifest instead if the folder is already finished."""
     sources = find_sources(inputs)
     if how.earlier is not None and output.exists() and output.samefile(how.earlier.directory):
         cure = "these are the earlier rows, whose ids the later ones get; choose another output folder"
@@ -197,14 +197,14 @@ def _begin(
     opened = [how.open_input(source) for source in sources]
     wanted = how.state(sources)
     with naming_output(output, made_for):
-        if not is_finished(output) or (output / LOCK_NAME).exists():  # which a killed preparation leaves
+        if not is_finished(output) or (output / LOCK_NAME).exists():  # a killed preparation leaves its lock
             output.mkdir(parents=True, exist_ok=True)
             _take_folder(output, team, held)
         if is_finished(output):
             finished = load_finished(output, wanted)
             verify_shards(output, finished, "quick")
             check_skipped(finished.skipped_rows, how.settings.skip_bad_rows)
-            remove_unfinished(output)  # A kill right after the manifest leaves it.
+            remove_unfinished(output)  # left by a kill right after the manifest
             progress(f"{output} is already prepared from these inputs with these settings")
             return finished
         if note := order_note(sources):
@@ -235,7 +235,7 @@ def _take_folder(output: Path, team: Team, held: ExitStack) -> None:
 
 
 def _finish(work: WorkFolder, manifest: ShardManifest) -> None:
-    """Write the manifest, and leave nothing else."""
+    """Write the manifest, and remove what only the preparation needed."""
     with work.naming_output():
         save_manifest(work.output, manifest)
         remove_unfinished(work.output)
@@ -246,7 +246,7 @@ def _silent(_: str) -> None:
 
 
 def _require_unchanged(work: WorkFolder, sources: Sequence[Path]) -> None:
-    """Refuse rows of which nobody could say whether they were read before or after a change."""
+    """Refuse inputs that changed: it is unknown whether their rows were read before or after that."""
     for old, new in zip(work.state.inputs, describe_inputs(sources), strict=True):
         if old != new:
             raise DataError(

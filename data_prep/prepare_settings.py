@@ -19,21 +19,21 @@ _GROWN = (
 
 
 MOST_SKIPPED = 1_000_000
-"""Malformed rows: the manifest names each."""
+"""Most malformed rows that may be skipped: the manifest names each."""
 
 
 @dataclass(frozen=True)
 class PrepareSettings:
-    """How clicks are prepared; a flag of `bagpipe prepare` each."""
+    """How clicks are prepared; most fields are options of `bagpipe prepare`."""
 
     source_format: str = "criteo"
     """Format of the input: a short name, or `package.module:Class`."""
     format_options: tuple[str, ...] = ()
     """The format's own settings that differ from their defaults, `key=value` each, the value as in TOML."""
     min_count: int = 2
-    """Training rows in which a value must occur to get an id of its own; rarer ones share id 0 with missing ones."""
+    """Training rows in which a value must occur to get an id of its own; rarer values share id 0 with missing ones."""
     max_rows_per_table: int | None = None
-    """Most rows of a table: hash the values of a column to this many ids if more would be needed for an id each."""
+    """Most rows of a table: hash the values of a column to this many ids if an id for each would take more."""
     rows_per_shard: int = 1 << 20
     """Rows of a shard; a multiple of 8192 lets the chunks of all shards line up with the blocks that training reads."""
     test_fraction: float | None = None
@@ -47,20 +47,21 @@ class PrepareSettings:
     backend: str = "auto"
     """Native code (`native`), its definition in Python (`reference`), or native code where it was built (`auto`)."""
     unseen_buckets: int = 0
-    """Rows of each table that share out, by hash, the values that have no id of their own; with 0 these have id 0."""
+    """Rows of each table among which a hash divides the values that have no id of their own; with 0 these get id 0."""
     like: Path | None = None
-    """A shard directory of earlier rows: what rows mean, and which value has which id, is as there."""
+    """A shard directory of earlier rows, from which the meaning of rows and the ids of values are taken."""
     grow: Path | None = None
     """A shard directory of earlier rows, as for `like`, but values that it lacks may get ids of their own."""
     evict_unused: int | None = None
     """With `grow`: training rows after which a value that none of them uses loses its id; None keeps all ids."""
     labelled: bool = True
-    """Whether labels count. Otherwise, rows to score: what no prediction needs may be absent, and labels are 0."""
+    """Whether rows have labels. If not, these are rows to score: columns that no prediction needs may be absent, and
+    labels are 0."""
     schema: Mapping[str, Any] | None = None
-    """The schema of the input as plain values, where `source_format` is `schema`; recorded whole with the shards."""
+    """The schema of the input as plain values, if `source_format` is `schema`; recorded whole with the shards."""
 
     test_files: int | None = None
-    """The last so many input files become the test split, such as the last day; None goes by `test_fraction`."""
+    """How many input files, the last ones, become the test split, such as the last day; None: by `test_fraction`."""
     test_half: str | None = None
     """With `test_files`: only the `first` or the `second` half of their rows; the other half is in no split."""
 
@@ -95,7 +96,7 @@ class PrepareSettings:
             _require(self.unseen_buckets < most, "unseen-buckets", self.unseen_buckets, f"use less than {most}")
 
     def id_rule(self, table: Table) -> IdRule:
-        """Which values of a table get an id each, and what the others get: by its own limits, else by the settings."""
+        """Which values of a table get an id each, and what the others get: by its own limits or by the settings."""
         own, limit = table.limits or TableLimits(), self.max_rows_per_table
         if own.hash_rows is not None:
             return IdRule(1, -1, own.hash_rows)
@@ -112,13 +113,13 @@ class PrepareSettings:
         return 1.0 if self.like is not None else 0.1
 
     def choices(self, layout: RowLayout, own: Mapping[str, Any], earlier: str | None = None) -> dict[str, Any]:
-        """Everything that decides what the shards hold, in words where a number does not say it.
+        """Everything that decides what the shards hold, in words where a number does not say enough.
 
-        `skip_bad_rows` is not among them: which rows are malformed does not depend on it, so a preparation that stopped
-        at one may go on with a larger limit. Nor is `backend`.
+        `skip_bad_rows` is not included: which rows are malformed does not depend on it, so a preparation that stopped
+        at a malformed row may go on with a larger limit. Nor is `backend`.
 
         Args:
-            layout: of the source format.
+            layout: layout of the source format.
             own: all of the format's own settings.
             earlier: SHA-256 of the vocabularies of the earlier rows.
         """
@@ -130,7 +131,7 @@ class PrepareSettings:
         if self.test_files is not None:
             choices["test_fraction"] = None
         for name, default in defaults.items():
-            if choices[name] == default:  # not said in the manifests of programs that had no such setting
+            if choices[name] == default:  # absent from the manifests of versions without this setting
                 del choices[name]
         if self.grow is None:
             del choices["evict_unused"]

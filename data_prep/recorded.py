@@ -1,4 +1,4 @@
-"""What a shard directory says of its preparation: enough to turn later rows into samples in the same way."""
+"""What a shard directory records about its preparation: enough to turn later rows into samples in the same way."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -38,11 +38,11 @@ _KINDS = {
     "chunk_checksums": bool,
     "schema": dict,
 }
-"""The recorded settings that are a field of `PrepareSettings` of the same name, and their types."""
+"""The recorded settings that are fields of `PrepareSettings` with the same name, and their types."""
 _OF_ROWS = ("source_format", "format_options", "schema", "min_count", "max_rows_per_table", "unseen_buckets")
-"""Settings that say what a row means: those of later rows are those of the earlier ones."""
+"""Settings that say what a row means: later rows must have those of the earlier ones."""
 _WIDE = {Values.INTEGER: np.dtype(np.int64), Values.TEXT: np.dtype(np.object_)}
-"""The stored type of values that have not 32 bits."""
+"""The stored type of values other than those of 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class RecordedMethod:
         directory: the shard directory.
         manifest: its manifest.
         source_format: what its raw rows look like.
-        settings: how they were prepared. For what must not change of later rows, see `for_later_rows`.
+        settings: how they were prepared; `for_later_rows` says which of them later rows must share.
     """
 
     directory: Path
@@ -68,7 +68,7 @@ class RecordedMethod:
             given: settings that were asked for, by the names of `PrepareSettings`.
 
         Raises:
-            ConfigError: one differs from that of the directory.
+            ConfigError: a setting differs from that of the directory.
         """
         limit = self.settings.max_rows_per_table
         recorded = {name: getattr(self.settings, name) for name in _OF_ROWS}
@@ -99,10 +99,10 @@ class RecordedMethod:
         """The settings of later rows: what rows mean is as in the directory, all else as given.
 
         Args:
-            settings: those given; a setting of `_OF_ROWS` may have its default, or the value of the directory.
+            settings: the given settings; one of `_OF_ROWS` may have its default, or the directory's value.
 
         Raises:
-            ConfigError: one has another value.
+            ConfigError: one of `_OF_ROWS` has another value.
         """
         defaults = {field.name: field.default for field in fields(PrepareSettings)}
         given = {name: getattr(settings, name) for name in _OF_ROWS}
@@ -115,7 +115,7 @@ class RecordedPreparation(RecordedMethod):
     """How the rows of a shard directory were prepared, with the ids of their values.
 
     Attributes:
-        vocabularies: of each table, in the order of the manifest; None where its values are hashed.
+        vocabularies: the vocabulary of each table, in the order of the manifest; None where its values are hashed.
     """
 
     vocabularies: tuple[TableVocabulary | None, ...]
@@ -137,7 +137,7 @@ class RecordedPreparation(RecordedMethod):
         return (self.manifest.settings or {}).get(FITTED)
 
     def refinement(self) -> Refine | None:
-        """What makes final rows of parsed ones; None where they are final.
+        """A function that makes final rows of parsed ones; None where parsed rows are final.
 
         Raises:
             DataError: the manifest does not say what was taken from the training rows.
@@ -159,7 +159,7 @@ class RecordedPreparation(RecordedMethod):
         return copy_vocabularies(self.directory, directory, self._vocabularies_file)
 
     def encoder(self, backend: str = "auto") -> SampleEncoder:
-        """Makes samples of parsed rows (`SourceFormat.schema`) with the ids of the directory, from any thread.
+        """An encoder of parsed rows (`SourceFormat.schema`) with the ids of the directory, for any thread.
 
         Args:
             backend: as `PrepareSettings.backend`.
@@ -180,9 +180,9 @@ def load_method(directory: Path) -> RecordedMethod:
     """How a shard directory was prepared, from its manifest alone.
 
     Raises:
-        DataError: the directory holds no finished preparation, or was written by an older program that did not record
-            enough, or its source format is another one now.
-        ConfigError: its source format is not to be had here.
+        DataError: the directory holds no finished preparation, or an older version wrote it and did not record enough,
+            or its source format has changed.
+        ConfigError: its source format is not available here.
     """
     manifest = load_manifest(directory)
     recorded = manifest.settings or {}
@@ -204,8 +204,8 @@ def load_recorded(directory: Path) -> RecordedPreparation:
     """How a shard directory was prepared, with its vocabularies, which are read whole; its shards may be elsewhere.
 
     Raises:
-        DataError: as `load_method`, or its vocabularies are missing or damaged.
-        ConfigError: as `load_method`.
+        DataError: as for `load_method`, or its vocabularies are missing or damaged.
+        ConfigError: as for `load_method`.
     """
     method = load_method(directory)
     manifest, settings, layout = method.manifest, method.settings, method.source_format.layout
@@ -229,8 +229,8 @@ def recorded_format(directory: Path, manifest: ShardManifest) -> tuple[SourceFor
     """What the raw rows of a shard directory look like, and how they were prepared; from its manifest alone.
 
     Raises:
-        DataError: the settings are none, or the source format is another one now.
-        ConfigError: the source format is not to be had here.
+        DataError: the settings are malformed, or the source format has changed.
+        ConfigError: the source format is not available here.
     """
     settings = _settings(directory / MANIFEST_NAME, manifest)
     try:
@@ -272,7 +272,7 @@ def _vocabulary(directory: Path, manifest: ShardManifest, table: str) -> TableVo
 
 
 def _differences(manifest: ShardManifest, layout: RowLayout) -> Iterator[str]:
-    """What a source format has otherwise than the manifest of rows that it read."""
+    """In what a source format differs from the manifest of rows that it once read."""
     older = manifest.labels == ("label",) and len(layout.labels) == 1  # programs that did not name a single label
     labels = manifest.labels if older else layout.labels
     for what, now, then in (
@@ -287,7 +287,7 @@ def _differences(manifest: ShardManifest, layout: RowLayout) -> Iterator[str]:
 
 
 def _shape(column: Any) -> tuple[str, str, bool, bool]:
-    """Name, table, whether it is ragged and whether its ids have weights, of a column or of a feature."""
+    """Of a column or a feature: name, table, whether it is ragged, and whether its ids have weights."""
     if isinstance(column, FeatureInfo):
         return column.name, column.table, column.ragged, column.weighted
     ragged = isinstance(column, SparseList)

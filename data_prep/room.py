@@ -1,6 +1,7 @@
-"""Whether disk and memory have room for a preparation, before rows are written.
+"""Checks whether disk and memory have room for a preparation, before rows are written.
 
-The disk's need is an estimate by the first rows of some files. Of memory only what the settings ask for is looked at.
+The need for disk space is estimated from the first rows of some files. For memory only what the settings ask for is
+checked.
 """
 
 import shutil
@@ -25,11 +26,11 @@ _SAMPLED_FILES, _SAMPLED_BLOCKS = 4, 4
 _ID_BYTES, _LABEL_BYTES = 4, 1
 _OFFSET_BYTES, _OTHER_BYTES, _COUNT_BYTES = 8, 8, 8
 _COUNTING_BYTES = 2 * _COUNT_BYTES
-"""Memory for a bucket, whose counts are joined with those of values."""
+"""Memory for a bucket: its count is held twice while counts of buckets and of values are joined."""
 _COMPRESSED = 0.4
-"""Size of compressed shards of Criteo's rows, of that without compression."""
+"""Size of compressed shards of Criteo's rows, as a share of the uncompressed size."""
 _CERTAIN = 0.8
-"""Of an estimate: so much is needed even if later rows are smaller than the first ones."""
+"""Share of an estimate that is certainly needed, even if later rows are smaller than the first ones."""
 _UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
@@ -45,23 +46,23 @@ def check_room(
     """Refuse what cannot fit, and note what may not.
 
     Args:
-        work: the folder, with the parts that are there already.
+        work: the folder, with the parts that it already has.
         sources: the input files.
-        ranges: of all files.
-        open_input: says how the file of a number is read.
-        layout: of the source format.
-        settings: how shards are compressed, and how many unseen buckets a table has. The vocabularies have the count of
-            each, but for tables that may turn out to be hashed these are left aside.
-        progress: takes the note.
+        ranges: the ranges of all files.
+        open_input: says how the file with a number is read.
+        layout: layout of the source format.
+        settings: say how shards are compressed, and how many unseen buckets a table has. The vocabularies hold a count
+            for each bucket; for tables that may turn out to be hashed these are ignored.
+        progress: called with the note.
 
     Raises:
         CapacityError: the disk has less free space than will be needed, or this process too little memory for the
             unseen buckets; the message has the numbers.
     """
     with_buckets = sum(settings.id_rule(table).most_values is None for table in layout.tables)
-    if work.vocabularies is not None:  # with their counts
+    if work.vocabularies is not None:  # and with them their counts
         with_buckets = 0
-    if with_buckets and settings.like is None:  # whose counts are copied
+    if with_buckets and settings.like is None:  # with `like`, counts are copied
         _require_memory(settings.unseen_buckets)
     left = sum(piece.bytes for piece in ranges) - sum(part.bytes for part in work.parts)
     stored, parsed, read = (sum(numbers) for numbers in zip(*_sample(sources, ranges, open_input, layout), strict=True))
@@ -88,7 +89,7 @@ def check_room(
 
 
 def _require_memory(unseen_buckets: int) -> None:
-    """See that the buckets of one table can be counted: tables are counted one after the other."""
+    """Check that the buckets of one table can be counted: tables are counted one after the other."""
     needed, free = _COUNTING_BYTES * unseen_buckets, free_bytes()
     if needed > free:
         raise CapacityError(
@@ -124,7 +125,7 @@ def _sample(
     yield 0, 0, 0
     for piece in firsts[:: max(1, len(firsts) // _SAMPLED_FILES)]:
         how = open_input(piece.source)
-        with suppress(DataError):  # which is for the parser to say, in its turn
+        with suppress(DataError):  # the parser reports it in its turn
             for block in islice(read_range(sources[piece.source], how, piece, None), _SAMPLED_BLOCKS):
                 _, batch, _ = parse_input_block(block, how)
                 yield stored_bytes(batch, layout), batch.nbytes, bytes_of(block, piece)

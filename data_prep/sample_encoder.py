@@ -22,10 +22,10 @@ class SampleEncoder:
     """Makes samples of parsed rows, from any thread.
 
     Args:
-        layout: of the source format.
-        id_maps: gives values their ids, by the number of the layout's table.
+        layout: layout of the source format.
+        id_maps: gives values their ids; tables go by their numbers in the layout.
         sparse_dtype: type of the ids, int32 or int64.
-        refine: makes final rows of those that are given; None where they are final.
+        refine: makes final rows of parsed ones; None where parsed rows are final.
     """
 
     def __init__(self, layout: RowLayout, id_maps: IdMaps, sparse_dtype: type, refine: Refine | None = None) -> None:

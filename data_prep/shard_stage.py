@@ -34,7 +34,7 @@ Block = TypeVar("Block", Samples, EncodedSamples)
 ENCODE_ROWS = 4 * CHUNK_ROWS
 """Rows that are encoded and written together."""
 ENCODE_VALUES = 1 << 22
-"""Ids of ragged features, on average, beyond which a chunk of rows is encoded at a time: 48 MB with their weights."""
+"""With more ids of ragged features than this, on average, rows are encoded a chunk at a time: 48 MB with weights."""
 
 
 class Piece(NamedTuple):
@@ -69,7 +69,7 @@ def write_shards(given: StageInputs, skipped_rows: Sequence[str]) -> ShardManife
     """Write the shards that are not yet written, and note each. Collective over: all ranks of the team.
 
     Args:
-        given: the rows, and all that shards are made with.
+        given: the rows, and everything else that shards are made from.
         skipped_rows: malformed rows of the input, for the manifest.
 
     Returns:
@@ -137,7 +137,7 @@ def write_shards(given: StageInputs, skipped_rows: Sequence[str]) -> ShardManife
 
 
 def _require_rows(given: StageInputs) -> None:
-    """See that there are rows to train on; none for tests are noted. Collective over: all ranks of the team.
+    """Check that there are rows to train on; note it if none are for tests. Collective over: all ranks of the team.
 
     Raises:
         NoRowsError: there are no rows.
@@ -181,7 +181,7 @@ class _PieceReader:
 
     @property
     def piece_rows(self) -> int:
-        """Rows of a piece, chunks of them, whose ids stay within memory."""
+        """Rows of a piece: whole chunks, few enough that their ids do not fill memory."""
         values = sum(self._rows.list_values(column.name) for column in self._layout.lists)
         return ENCODE_ROWS if values * ENCODE_ROWS <= ENCODE_VALUES * self._rows.rows else CHUNK_ROWS
 
@@ -196,7 +196,7 @@ def _plan_shards(split: str, first: int, last: int, rows_per_shard: int) -> Iter
 
 
 def _write_planned(given: StageInputs, plan: Sequence[PlannedShard], reader: _PieceReader) -> Iterator[ShardInfo]:
-    """Write shards one after the other, and note each; where threads cannot compress, HDF5 does."""
+    """Write shards one after the other, and note each; where threads cannot compress, HDF5 does it."""
     compression, checksums = given.settings.compression, given.settings.chunk_checksums
     if given.backend.encoders is None or checksums:  # HDF5 alone writes the checksums of chunks.
         write = partial(write_shard, compression=compression, chunk_checksums=checksums)
@@ -246,13 +246,13 @@ def _encode_and_write(
             if before is not None:
                 yield before.result()
             before = writing
-            if has_failed.is_set():  # The blocks that are left are none of the next shard's.
+            if has_failed.is_set():  # The blocks that are left belong to the failed shard.
                 writing.result()
         if before is not None:
             yield before.result()
 
 
 def _signalling(blocks: Iterable[Block], taken: Event) -> Iterator[Block]:
-    """The blocks; `taken` is set when the last one has been used."""
+    """Pass blocks on; `taken` is set when the last one has been used."""
     yield from blocks
     taken.set()

@@ -14,9 +14,9 @@ class Split:
     """The rows of both splits.
 
     Attributes:
-        train_rows: the first so many rows are training rows.
+        train_rows: number of training rows, the first ones.
         test_first: first row of the test split.
-        test_last: row at which it ends. Rows between the splits and behind them are in none.
+        test_last: row at which the test split ends. Rows between the splits and after them are in neither.
     """
 
     train_rows: int
@@ -33,9 +33,9 @@ def split_rows(settings: PrepareSettings, parts: Sequence[Part], ranges: Sequenc
     """The splits of parsed rows.
 
     Args:
-        settings: say what is for tests.
+        settings: say which rows are for tests.
         parts: all parts of parsed rows.
-        ranges: of the input, which parts know by number.
+        ranges: ranges of the input, to whose numbers parts refer.
         files: number of input files.
     """
     rows = sum(part.rows for part in parts)

@@ -1,4 +1,4 @@
-"""What the stages behind the parsing have in common: the rows, who does the work, and how."""
+"""What the stages after parsing have in common: the rows, who does the work, and how."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,18 +16,18 @@ from data_prep.splits import Split
 
 @dataclass(frozen=True)
 class StageInputs:
-    """What a stage is given; the same on all ranks but for the rank's place in the team.
+    """The inputs of a stage; the same on all ranks, except for the rank's place in the team.
 
     Attributes:
         team: the ranks that share the work.
         pool: threads of this rank.
         rows: all parsed rows.
         split: which of them are for training, and which for tests.
-        work: the folder that takes what is made.
-        layout: of the rows.
+        work: the folder for the results.
+        layout: layout of the rows.
         settings: how to prepare.
-        backend: what counts, gives ids and compresses.
-        progress: is given a line now and then.
+        backend: the code that counts, gives ids and compresses.
+        progress: called with a line now and then.
         earlier: the preparation of earlier rows whose ids these get.
     """
 

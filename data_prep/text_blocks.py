@@ -1,4 +1,4 @@
-"""Blocks of whole lines out of plain or compressed text files, each with its place, so that any line can be named."""
+"""Reads plain or compressed text files as blocks of whole lines, with positions, so that messages can name any line."""
 
 import bz2
 import lzma
@@ -18,7 +18,7 @@ from bagpipe_hpc.kernels.shared_library import is_built
 from bagpipe_hpc.storage.checked_json import Count
 
 BLOCK_BYTES = 2 << 20
-"""Decompressed bytes of a block. The C library maps larger ones anew each time, which costs as much as the reading."""
+"""Decompressed bytes of a block. The C library maps larger blocks anew each time, which costs as much as reading."""
 
 _GZIP, _ZSTD, _XZ, _BZIP2 = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00", b"BZh"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -28,12 +28,12 @@ _LINE_FEED, _CARRIAGE_RETURN = b"\n\r"
 
 @dataclass(frozen=True)
 class TextPosition:
-    """A place at the start of a line.
+    """A position at the start of a line.
 
     Attributes:
         source: number of the file, from 0.
-        offset: decompressed bytes of the file before this place.
-        line: lines between the place where the reading of the file began and this one.
+        offset: decompressed bytes of the file before this position.
+        line: number of lines from where reading of the file began to this position.
     """
 
     source: Count = 0
@@ -49,7 +49,7 @@ class TextBlock:
         text: the lines, each with its end; only the last of a file may lack it.
         start: where they start.
         end: where the next block starts.
-        file_bytes: bytes of the file, maybe compressed, that were read for them.
+        file_bytes: bytes of the file, compressed if it is, that were read for them.
     """
 
     text: bytes
@@ -63,11 +63,11 @@ def read_blocks(
 ) -> Iterator[TextBlock]:
     """Read a file, or some of its lines, as blocks of whole lines; memory is that of about two blocks.
 
-    Lines end with LF, CRLF or a lone CR (as pyarrow has it), at least one in every `block_bytes`.
+    Lines end with LF, CRLF or a lone CR (as in pyarrow); every `block_bytes` must hold the end of a line.
 
     Args:
-        source: a plain text, gzip, bzip2, xz or zstd file, told apart by its first bytes.
-        start: where to start, the beginning of a line; what lies before it in a compressed file is decompressed again.
+        source: a plain text, gzip, bzip2, xz or zstd file, recognised by its first bytes.
+        start: where to start, the beginning of a line; what comes before it in a compressed file is decompressed again.
         end: where to stop, the beginning of a line, in decompressed bytes; None reads to the end of the file.
         block_bytes: about how many decompressed bytes to give at a time.
 
@@ -81,17 +81,17 @@ def read_blocks(
 
 
 def is_compressed(source: Path) -> bool:
-    """Whether a file begins as one that is decompressed when it is read.
+    """Whether a file is of a compressed kind that is decompressed when it is read, by its first bytes.
 
     Raises:
-        DataError: it cannot be read.
+        DataError: the file cannot be read.
     """
     with _naming(source), source.open("rb") as raw:
         return raw.read(len(_XZ)).startswith((_GZIP, _ZSTD, _XZ, _BZIP2))
 
 
 def line_start(source: Path, at: int) -> int:
-    """The place of the first line of a plain file that begins at byte `at` or behind it; the file's end without one.
+    """Offset of the first line of a plain file that begins at byte `at` or later; the file's size if there is none.
 
     Raises:
         DataError: the file cannot be read, or no line begins within `BLOCK_BYTES`.
@@ -103,7 +103,7 @@ def line_start(source: Path, at: int) -> int:
         text = file.read(BLOCK_BYTES + 2)
     feed, lone = text.find(b"\n"), text.find(b"\r", 0, BLOCK_BYTES)
     if lone >= 0 and lone + 1 != feed and (feed < 0 or lone < feed):
-        return at + lone  # A line begins behind a CR that no LF follows.
+        return at + lone  # A line begins after a CR that no LF follows.
     if feed >= 0:
         return at + feed
     if len(text) <= BLOCK_BYTES:
@@ -147,7 +147,7 @@ def count_line_ends(text: bytes) -> int:
 
 @cache
 def _line_end_counter() -> Callable[[bytes], int]:
-    """Native code where it was built."""
+    """Counts ends of line, in native code if it was built."""
     return text_lines.count_line_ends if is_built("text_lines") else count_line_ends
 
 
@@ -189,7 +189,7 @@ def _block(text: bytes, start: TextPosition, file_bytes: int) -> TextBlock:
 
 @contextmanager
 def _open_decompressed(source: Path, offset: int) -> Iterator["_FullReads"]:
-    """Open a file for reading its decompressed bytes from one on."""
+    """Open a file for reading its decompressed bytes from `offset` on."""
     with source.open("rb") as raw:
         magic = raw.read(len(_XZ))
         raw.seek(0)
@@ -209,7 +209,7 @@ def _open_decompressed(source: Path, offset: int) -> Iterator["_FullReads"]:
 class _Members:
     """Decompresses one compressed stream after the other, up to the end of the file.
 
-    The files of `lzma` and `bz2` end in silence where a later stream is damaged at its beginning.
+    The file objects of `lzma` and `bz2` end without an error if a later stream is damaged at its beginning.
     """
 
     def __init__(self, raw: IO[bytes], decompressor: Callable[[], Any]) -> None:
@@ -218,7 +218,7 @@ class _Members:
         self._member = decompressor()
 
     def read(self, size: int) -> bytes:
-        """Read 1 to `size` bytes, none at the end of the last stream."""
+        """Read 1 to `size` bytes; none at the end of the last stream."""
         while True:
             compressed = b""
             if self._member.eof:
@@ -239,7 +239,7 @@ class _FullReads:
 
     Args:
         stream: gives decompressed bytes.
-        file_bytes: the bytes of the file that were read so far.
+        file_bytes: returns how many bytes of the file were read so far.
     """
 
     def __init__(self, stream: Any, file_bytes: Callable[[], int]) -> None:
@@ -248,11 +248,11 @@ class _FullReads:
         self._left: int | None = None
 
     def stop_after(self, size: int) -> None:
-        """Take the next `size` bytes for all that are left."""
+        """End the stream after the next `size` bytes."""
         self._left = size
 
     def behind(self, size: int) -> "_FullReads":
-        """Pass over bytes."""
+        """Skip `size` bytes; returns the stream."""
         while size > 0 and (part := self.read(min(size, BLOCK_BYTES))):
             size -= len(part)
         return self

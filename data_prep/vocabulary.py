@@ -1,4 +1,4 @@
-"""From categorical values to table-local ids: a vocabulary of frequent values, or hashing.
+"""Turns categorical values into table-local ids: by a vocabulary of frequent values, or by hashing.
 
 Most of it is for values of 32 bits, which native code counts as well; `wide_values` is for all others.
 
@@ -25,13 +25,13 @@ from data_prep.wide_values import CountedValues
 Ids = NDArray[np.int32] | NDArray[np.int64]
 """Ids of rows, wide enough for the largest table."""
 
-_SLOTS_PER_VALUE = 4  # Of 2, 4 and 8 the fastest: probes are short, and the table still fits caches.
+_SLOTS_PER_VALUE = 4  # The fastest of 2, 4 and 8: probes are short, and the table still fits caches.
 _HALF_BITS, _LOWER_HALF = np.uint64(32), np.uint64(0xFFFFFFFF)
 _GOLDEN_RATIO = np.uint32(0x9E3779B1)  # 2 ** 32 / golden ratio: the multiplier of Fibonacci hashing (Knuth, TAOCP 6.4)
 
 
 _MOST_COUNTED = (1 << 32) - 1
-"""Counts that are larger are taken as this one: then a count and a value fit 64 bits, which sort many times faster."""
+"""Larger counts are taken as this one: then a count and a value fit 64 bits, which sort many times faster."""
 
 
 class IdMap(Protocol):
@@ -49,8 +49,8 @@ class IdMaps:
 
     Args:
         tables: the tables.
-        vocabularies: of each table; None where its values are hashed.
-        rules: of each table.
+        vocabularies: the vocabulary of each table; None where its values are hashed.
+        rules: the rule of each table.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class IdMaps:
         ]
 
     def write_ids(self, columns: Sequence[pa.Array], tables: Sequence[int], ids: Ids) -> None:
-        """Write the ids of `n` rows of columns, each with the number of its table, to `ids [n, F]`."""
+        """As `backend.IdMaps.write_ids`."""
         for place, (column, table) in enumerate(zip(columns, tables, strict=True)):
             ids[:, place] = self._maps[table].ids(column)
 
@@ -75,15 +75,16 @@ def build_vocabularies(
     rules: Sequence[IdRule],
     told: Callable[[int], None],
 ) -> list[CountedValues | None]:
-    """The values of each table in the first `train_rows` rows, with their counts.
+    """The values of each table in the first `train_rows` rows, with their counts; None for a table that is hashed.
 
     Args:
         pool: threads to use.
         rows: all parsed rows.
         tables: the tables.
-        train_rows: how many of them count.
-        rules: of each table; one that is to be hashed has no vocabulary (None).
-        told: is called with the fields, rows x columns, that were counted, from any thread; may end it by an error.
+        train_rows: how many of the rows count.
+        rules: the rule of each table.
+        told: called from any thread with the number of fields, rows x columns, that were counted; an error that it
+            raises ends the count.
     """
 
     def count(table_and_rule: tuple[Table, IdRule]) -> CountedValues | None:
@@ -96,7 +97,7 @@ def build_vocabularies(
         told(train_rows * len(table.columns))
         return None if rule.most_values is not None and len(values.values) > rule.most_values else values
 
-    # Each table that is counted holds its distinct values in memory, so not one per core of a large machine.
+    # Each table that is being counted holds its distinct values in memory, so even many cores count only four at once.
     return list(ordered_map(pool, count, zip(tables, rules, strict=True), ahead=min(4, worker_threads())))
 
 
@@ -114,13 +115,13 @@ def counted_values(column: pa.ChunkedArray, min_count: int) -> CountedValues:
 
 
 def by_count(values: NDArray[np.uint32], counts: NDArray[np.int64], min_count: int, look_ups: int) -> CountedValues:
-    """Distinct values `[D]` with their counts, in the orders of `CountedValues`.
+    """Distinct values `[D]` with their counts, sorted as in `CountedValues`.
 
     Args:
-        values: distinct values.
-        counts: how often each occurs; more than 2 ** 32 - 1 is taken as that.
-        min_count: fewest occurrences of a frequent one.
-        look_ups: places that were counted, missing values among them.
+        values: distinct values, uint32 `[D]`.
+        counts: how often each occurs, int64 `[D]`; more than 2 ** 32 - 1 is taken as that.
+        min_count: fewest occurrences of a frequent value.
+        look_ups: number of look-ups that were counted, including those of missing values.
     """
     counts = np.minimum(counts, _MOST_COUNTED)
     is_frequent = counts >= min_count
@@ -135,11 +136,11 @@ def by_count(values: NDArray[np.uint32], counts: NDArray[np.int64], min_count: i
 
 
 def counts_of_ids(counted: CountedValues, buckets: int) -> NDArray[np.int64]:
-    """How often each id is looked up, `[rows]`.
+    """How often each id is looked up, int64 `[rows]`.
 
     Args:
         counted: values of training rows; `V` of them have ids of their own.
-        buckets: unseen ones of the table.
+        buckets: number of the table's unseen buckets.
     """
     others = np.zeros(1 + buckets, dtype=np.int64)
     others[0] = counted.look_ups - counted.counts.sum() - counted.rare.counts.sum()  # missing values
@@ -151,9 +152,9 @@ def add_unknown(others: NDArray[np.int64], values: TableValues, counts: NDArray[
     """Count look-ups of values that have no id of their own.
 
     Args:
-        others: look-ups of id 0 and of the unseen buckets `[1 + B]`; changed.
-        values: `[W]`.
-        counts: look-ups of each, `[W]`; negative ones where they no longer count here.
+        others: look-ups of id 0 and of the unseen buckets, int64 `[1 + B]`; changed.
+        values: the values, `[W]`.
+        counts: look-ups of each value, int64 `[W]`; negative to take look-ups away.
     """
     if len(others) == 1:
         others[0] += counts.sum()
@@ -162,10 +163,10 @@ def add_unknown(others: NDArray[np.int64], values: TableValues, counts: NDArray[
 
 
 class Numbering:
-    """From the place of a value in a vocabulary to its id.
+    """Turns the place of a value in a vocabulary into its id.
 
     Args:
-        vocabulary: of the table.
+        vocabulary: vocabulary of the table.
     """
 
     def __init__(self, vocabulary: TableVocabulary) -> None:
@@ -179,7 +180,7 @@ class Numbering:
 
         Args:
             column: the values, missing ones as nulls.
-            places: of the values, from 1; 0 for those that are missing or not in the vocabulary.
+            places: places of the values, from 1; 0 for those that are missing or not in the vocabulary.
         """
         if self._ids is None:
             return places
@@ -194,8 +195,8 @@ class VocabularyIds:
     """The ids of one table with a vocabulary.
 
     Args:
-        values: what its values are.
-        vocabulary: which of them has which id.
+        values: kind of its values.
+        vocabulary: which value has which id.
     """
 
     def __init__(self, values: Values, vocabulary: TableVocabulary) -> None:
@@ -210,9 +211,9 @@ class VocabularyIds:
 
 
 class Vocabulary:
-    """Ids 1 .. V for the values given, 0 for all others and for missing ones.
+    """Ids 1 .. V for the given values, 0 for all others and for missing ones.
 
-    The values lie in a hash table with open addressing, probed for a whole block of a column at once. numpy's
+    The values are in a hash table with open addressing, which is probed for a whole block of a column at once. numpy's
     `searchsorted` takes several times as long, and pyarrow's `index_in` builds its hash table anew on every call.
 
     Args:
@@ -224,7 +225,7 @@ class Vocabulary:
         bits = max(1, (_SLOTS_PER_VALUE * len(values)).bit_length())
         self._shift = np.uint32(max(0, 32 - bits))
         self._slot_mask = (1 << bits) - 1
-        # A slot holds a value in its upper and the value's id in its lower half, so that a probe is one memory access.
+        # A slot holds a value in its upper half and the value's id in its lower, so that a probe is one memory access.
         self._slots = np.zeros(1 << bits, dtype=np.uint64)
         self._insert(values)
 
@@ -233,7 +234,7 @@ class Vocabulary:
         values: NDArray[np.uint32] = column.fill_null(0).to_numpy()
         places = self._first_places(values)
         found = self._slots[places]
-        # Each round moves the values that met another value on to the next slot; an empty slot ends a probe.
+        # Each round moves values whose slot holds another value on to the next slot; an empty slot ends a probe.
         probing = np.flatnonzero(_met_another(found, values))
         while len(probing):
             places[probing] = (places[probing] + 1) & self._slot_mask
@@ -252,13 +253,13 @@ class Vocabulary:
         places = self._first_places(values)
         while len(entries):
             free = self._slots[places] == 0
-            self._slots[places[free]] = entries[free]  # Of several entries for a slot one stays; the others move on.
+            self._slots[places[free]] = entries[free]  # Of several entries for a slot, one stays; others move.
             waiting = self._slots[places] != entries
             entries, places = entries[waiting], (places[waiting] + 1) & self._slot_mask
 
 
 def _met_another(found: NDArray[np.uint64], values: NDArray[np.uint32]) -> NDArray[np.bool_]:
-    """Where a slot holds something, but not the value that is sought."""
+    """Whether each slot holds another value than the one that is sought, bool of the shape of `values`."""
     met: NDArray[np.bool_] = ((found >> _HALF_BITS) != values) & (found != 0)
     return met
 
@@ -294,9 +295,9 @@ _VOCABULARIES: dict[Values, Callable[[Any], IdMap]] = {
     Values.INTEGER: wide_values.IntegerVocabulary,
     Values.TEXT: wide_values.TextVocabulary,
 }
-"""What finds the places of values of each kind, from 1."""
+"""For each kind of values, the class that finds their places, from 1."""
 
 
 def places_of(kind: Values, values: TableValues) -> IdMap:
-    """What finds the places of values `[V]` of a kind, from 1; 0 for others and missing ones."""
+    """Finds the places of values `[V]` of a kind, from 1; 0 for other and missing values."""
     return _VOCABULARIES[kind](values)

@@ -27,7 +27,7 @@ from data_prep.vocabulary import counts_of_ids
 from data_prep.wide_values import CountedValues
 
 _NAMED = 3
-"""Tables that are named where only the first ones matter."""
+"""Most tables that a note names."""
 
 
 class MadeVocabularies(NamedTuple):
@@ -36,7 +36,7 @@ class MadeVocabularies(NamedTuple):
     Attributes:
         info: the file that holds them.
         waiting: the file of values that are too rare for an id; None where it is not kept.
-        tables: of each table, in the order of the layout; None where its values are hashed.
+        tables: the vocabulary of each table, in the order of the layout; None where its values are hashed.
     """
 
     info: FileInfo
@@ -45,7 +45,7 @@ class MadeVocabularies(NamedTuple):
 
 
 def make_vocabularies(given: StageInputs) -> MadeVocabularies:
-    """The vocabulary of each table: that which is saved, of earlier rows, or of the training rows.
+    """The vocabulary of each table: the one already in the folder, that of earlier rows, or a new one.
 
     Collective over: all ranks of the team.
     """
@@ -77,7 +77,7 @@ def _take_over(given: StageInputs, earlier: RecordedPreparation) -> FileInfo:
 
 
 def _count(given: StageInputs) -> tuple[FileInfo, FileInfo]:
-    """Count the values of training rows, each rank those of tables of its own, and write the vocabularies.
+    """Count the values of training rows, each rank those of its own tables, and write the vocabularies.
 
     Returns:
         The file of vocabularies, and that of values that are too rare for an id.
@@ -100,7 +100,7 @@ def _count(given: StageInputs) -> tuple[FileInfo, FileInfo]:
                 if counts is not None:
                     yield table.name, TableUse(counts)
 
-        with work.naming_output():  # Of all tables only the values stay in memory.
+        with work.naming_output():  # Only the values of all tables stay in memory.
             waiting = write_waiting(work.output, waiting_values())
             info = write_vocabularies(work.output, vocabularies, buckets, uses(), given.train_rows)
             work.note_vocabularies(info)
@@ -118,7 +118,7 @@ def _count(given: StageInputs) -> tuple[FileInfo, FileInfo]:
 
 
 def _count_tables(given: StageInputs, rules: Mapping[str, IdRule]) -> None:
-    """Count the values of training rows, and the ids of those that are hashed, each rank those of its own tables."""
+    """Count the values of training rows, or the ids of hashed tables, each rank for its own tables."""
 
     def count(tables: Sequence[Table]) -> Iterator[tuple[int, Counted]]:
         def told(fields: int) -> None:
@@ -146,7 +146,7 @@ def _count_tables(given: StageInputs, rules: Mapping[str, IdRule]) -> None:
 
 
 def _grow(given: StageInputs, earlier: RecordedPreparation) -> tuple[FileInfo, FileInfo]:
-    """Let the vocabularies of earlier rows grow by the training rows, and write them; files as of `_count`."""
+    """Let the vocabularies of earlier rows grow with the training rows, and write them; returns as `_count`."""
     work, settings, train_rows = given.work, given.settings, given.train_rows
     of_tables = list(zip(given.layout.tables, earlier.vocabularies, strict=True))
     tables = [table for table, vocabulary in of_tables if vocabulary is not None]
@@ -196,11 +196,11 @@ def _grow(given: StageInputs, earlier: RecordedPreparation) -> tuple[FileInfo, F
 
 
 def unseen_note(given: StageInputs, vocabularies: Sequence[TableVocabulary | None], id_maps: IdMaps) -> str:
-    """How many look-ups of later rows are of values without an id of their own, in words: the largest shares.
+    """How many look-ups of later rows have values without an id of their own, in words, with the largest shares.
 
     Args:
         given: the rows, and threads to use.
-        vocabularies: of the layout's tables; None where values are hashed, none of which is unseen.
+        vocabularies: those of the layout's tables; None where values are hashed, so that none is unseen.
         id_maps: gives values their ids.
     """
     rows, layout = given.rows, given.layout

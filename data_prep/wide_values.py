@@ -16,7 +16,7 @@ from bagpipe_hpc.storage.shards.waiting_values import WaitingValues
 
 _TEXT_KEY_BYTES = 8
 _LEAST_SPAN, _MOST_SPREAD = 1 << 16, 8
-"""A table may have so many places, or so many for each value."""
+"""A look-up table may have this many places, or this many for each value."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,10 +24,10 @@ class CountedValues:
     """The values of a table in training rows.
 
     Attributes:
-        values: those that get an id of their own, `[V]`, by descending count, equally frequent ones by value.
-        counts: of these, `[V]`.
-        rare: the others.
-        look_ups: places that were counted, those of missing values among them.
+        values: values that get an id of their own, `[V]`, by descending count, equally frequent ones by value.
+        counts: counts of these values, int64 `[V]`.
+        rare: the other values.
+        look_ups: number of look-ups that were counted, including those of missing values.
     """
 
     values: TableValues
@@ -44,7 +44,7 @@ def counted_values(column: pa.ChunkedArray, min_count: int) -> CountedValues:
         min_count: fewest occurrences of a value that gets an id of its own, 1 or more.
 
     Returns:
-        Integers, or texts as `str`, which are in the order of their UTF-8 bytes where values count.
+        Integers, or texts as `str`; texts are compared by their UTF-8 bytes.
     """
     look_ups = len(column)
     if pa.types.is_string(column.type):
@@ -54,13 +54,13 @@ def counted_values(column: pa.ChunkedArray, min_count: int) -> CountedValues:
 
 
 def by_count(values: pa.Array, counts: pa.Array, min_count: int, look_ups: int) -> CountedValues:
-    """Distinct values `[D]` with their counts, in the orders of `CountedValues`.
+    """Distinct values `[D]` with their counts, sorted as in `CountedValues`.
 
     Args:
-        values: distinct int64 or large_string.
-        counts: how often each occurs, int64.
-        min_count: fewest occurrences of a frequent one.
-        look_ups: places that were counted, missing values among them.
+        values: distinct values, int64 or large_string `[D]`.
+        counts: how often each occurs, int64 `[D]`.
+        min_count: fewest occurrences of a frequent value.
+        look_ups: number of look-ups that were counted, including those of missing values.
     """
     counted = pa.table({"value": values, "count": counts})
     is_frequent = pc.field("count") >= min_count
@@ -71,10 +71,10 @@ def by_count(values: pa.Array, counts: pa.Array, min_count: int, look_ups: int) 
 
 
 class IntegerVocabulary:
-    """Ids 1 .. V for the integers given, 0 for all others and for missing ones.
+    """Ids 1 .. V for the given integers, 0 for all others and for missing ones.
 
-    Values that lie close to each other are looked up in a table, several times as fast as others, which are searched
-    for among the sorted ones.
+    Values that lie close to each other are looked up in a table, which is several times as fast as the binary search
+    for others.
 
     Args:
         values: distinct values `[V]` in the order of their ids.
@@ -97,7 +97,7 @@ class IntegerVocabulary:
         """Ids `[n]` of values `[n]`; a missing value (null) and one outside the vocabulary have id 0."""
         values: NDArray[np.int64] = column.fill_null(0).to_numpy()
         if self._table is not None:
-            # Differences are taken modulo 2 ** 64, so that every integer outside the span is beyond its end.
+            # Differences are taken modulo 2 ** 64, so that every integer outside the table's span lands beyond its end.
             beyond = len(self._table) - 1
             distances = (values.view(np.uint64) - np.uint64(self._first % (1 << 64))).clip(max=np.uint64(beyond))
             return _null_to_zero(column, self._table[distances.astype(np.int64)])
@@ -106,7 +106,7 @@ class IntegerVocabulary:
 
 
 class TextVocabulary:
-    """Ids 1 .. V for the texts given, 0 for all others and for missing ones; a dictionary.
+    """Ids 1 .. V for the given texts, 0 for all others and for missing ones; a dictionary.
 
     Args:
         values: distinct texts `[V]` in the order of their ids.
@@ -125,7 +125,7 @@ class TextVocabulary:
 
 
 def hash_keys(column: pa.Array) -> NDArray[np.uint64]:
-    """A number of 64 bits for each value `[n]`: an integer itself, BLAKE2b of a text's bytes; any for a missing one."""
+    """A key for each value, uint64 `[n]`: an integer itself, BLAKE2b of a text's bytes; any for a missing value."""
     if not pa.types.is_string(column.type):
         return column.fill_null(0).to_numpy().astype(np.uint64)  # type: ignore[no-any-return]  # pyarrow has no types
     distinct, places = _distinct(column)
@@ -136,7 +136,7 @@ def hash_keys(column: pa.Array) -> NDArray[np.uint64]:
 
 
 def _distinct(column: pa.StringArray) -> tuple[list[str], NDArray[np.int64]]:
-    """The distinct texts, and the place `[n]` of each row's among them; -1 for a missing one."""
+    """The distinct texts, and the index of each row's text among them, int64 `[n]`; -1 for a missing one."""
     encoded = column.dictionary_encode()
     places: NDArray[np.int64] = encoded.indices.fill_null(-1).to_numpy().astype(np.int64)
     return encoded.dictionary.to_pylist(), places

@@ -1,7 +1,7 @@
 """Integers as categories: the bucket of an integer is about the square of its logarithm.
 
-The winners of Criteo's Kaggle contest had these (Juan, Zhuang, Chin: 3 Idiots' approach for display advertising, 2014);
-there, each negative integer is a category of its own.
+The winners of Criteo's Kaggle contest used these (Juan, Zhuang, Chin: 3 Idiots' approach for display advertising,
+2014); with them, each negative integer is a category of its own.
 
 Shapes: `n` values.
 """
@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 RULE = "0 of x < 0; x + 1 of 0 to 2; 3 + floor(log(x)^2) of x > 2"
-"""What becomes of an integer x, in words for the manifest."""
+"""The bucket of an integer x, in words for the manifest."""
 
 
 def _first_of_square(square: int) -> int:
-    """The least integer whose logarithm's square is `square` or more: exact, so that all machines have the same."""
+    """The least integer whose logarithm's square is `square` or more: exact, so the same on all machines."""
     context = Context(prec=40)
     return int(context.exp(context.sqrt(square)).to_integral_value(ROUND_CEILING))
 

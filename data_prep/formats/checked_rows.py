@@ -1,4 +1,4 @@
-"""Looks at what a source format of a user's own makes of rows itself: shards would keep what is wrong with them.
+"""Checks the rows that a user's own source format parses: shards would keep what is wrong with them.
 
 Shapes: `n` rows of a block, `N` dense features, `K` labels.
 """
@@ -20,7 +20,7 @@ from data_prep.formats.source_format import Parts, Refine, SourceFormat, row_sch
 
 
 def parses_itself(source_format: SourceFormat) -> bool:
-    """Whether a format reads rows by code of its own, and not by the package's from a layout."""
+    """Whether a format reads rows with code of its own, rather than with the package's from a layout."""
     if _is_ours(source_format):
         return False
     kind = type(source_format)
@@ -29,12 +29,12 @@ def parses_itself(source_format: SourceFormat) -> bool:
 
 
 def checked_parser(parse: Callable[[Any], Any], name: str, schema: pa.Schema, source: Path) -> Callable[[Any], Any]:
-    """As `parse`, and looks at what it gives.
+    """As `parse`, with a check of what it gives.
 
     Args:
         parse: reads a block, as `BlockParser` or `ColumnParser`.
-        name: of the format.
-        schema: of the rows.
+        name: name of the format.
+        schema: schema of the rows.
         source: the file, for messages.
 
     Returns:
@@ -55,15 +55,15 @@ def checked_parser(parse: Callable[[Any], Any], name: str, schema: pa.Schema, so
 
 
 def checked_fit(source_format: SourceFormat, name: str, parts: Parts) -> Mapping[str, Any] | None:
-    """What a format takes from the training rows, as the manifest gives it back; None where it takes nothing.
+    """What a format takes from the training rows, as it is read back from the manifest; None where it takes nothing.
 
     Args:
         source_format: the format.
-        name: of it.
+        name: its name.
         parts: gives the training rows.
 
     Raises:
-        EntryError: `fit` fails, or gives what JSON does not hold.
+        EntryError: `fit` fails, or gives what JSON cannot hold.
     """
     with SOURCE_FORMATS.blaming(name, "its fit() fails", library="pyarrow/"):
         fitted = source_format.fit(parts)
@@ -82,15 +82,15 @@ def checked_fit(source_format: SourceFormat, name: str, parts: Parts) -> Mapping
 
 
 def checked_refinement(source_format: SourceFormat, name: str, fitted: Mapping[str, Any]) -> Refine:
-    """What makes final rows of parsed ones, which are looked at where it is a user's own.
+    """A function that turns parsed rows into final ones, and checks them if the format is a user's own.
 
     Args:
         source_format: the format.
-        name: of it.
+        name: its name.
         fitted: what `checked_fit` gave.
 
     Returns:
-        The function; it raises `DataError` where that of the format fails, or gives what shards cannot hold.
+        The function; it raises `DataError` where the format's refinement fails, or gives what shards cannot hold.
 
     Raises:
         ConfigError: `refinement` fails, or does not take `fitted`.
@@ -119,7 +119,7 @@ def _is_ours(source_format: SourceFormat) -> bool:
 
 
 def _refined_problem(found: Any, rows: int, schema: pa.Schema) -> str:
-    """What is wrong with rows made of parsed ones, with the cure; empty if nothing is."""
+    """What is wrong with refined rows, with the cure; empty if nothing is."""
     if not isinstance(found, pa.RecordBatch):
         return f"{type(found).__name__}: return a pyarrow.RecordBatch"
     if len(found) != rows:
@@ -154,7 +154,7 @@ def _rows_problem(batch: pa.RecordBatch, schema: pa.Schema, schema_is: str) -> s
 
 
 def _numbers(column: pa.Array) -> NDArray[Any] | None:
-    """All numbers of a column; None where one is missing."""
+    """All numbers of a column; None if one is missing."""
     if column.null_count:
         return None
     values = column.flatten() if pa.types.is_fixed_size_list(column.type) else column

@@ -41,9 +41,9 @@ class Criteo(SourceFormat):
 
 
 class CriteoTerabyte(SourceFormat):
-    """The same text, with the values of Criteo's Terabyte data as MLPerf's DLRM has them.
+    """The same text, with the values of Criteo's Terabyte data as in MLPerf's DLRM.
 
-    A value is the remainder of its 32 bits, a missing one is 0 (facebookresearch/dlrm, data_utils.py).
+    A value is the remainder of its 32-bit integer, a missing one is 0 (facebookresearch/dlrm, data_utils.py).
     """
 
     native_libraries = Criteo.native_libraries
@@ -82,7 +82,7 @@ class CriteoTerabyte(SourceFormat):
 
 
 class CriteoBuckets(SourceFormat):
-    """The same text, of whose integers the buckets are categories: 13 tables more, in front of the others."""
+    """The same text, but the buckets of its integers are categories: 13 further tables, before the others."""
 
     @dataclass(frozen=True)
     class Settings:
@@ -92,7 +92,7 @@ class CriteoBuckets(SourceFormat):
         """Integers are dense features as well; false leaves no dense features."""
 
     def describe(self, settings: Settings) -> TextLayout:
-        """The layout of Criteo's files, with another use of the integers."""
+        """The layout of Criteo's files, with bucketed integers."""
         integers = [
             Dense(name, log=True, bucketed=True) if settings.dense else Sparse(name, Values.BUCKET)
             for name in INTEGER_NAMES

@@ -1,7 +1,7 @@
-"""Reads text of fields with a separator between them by its layout: what every source format does by default.
+"""Reads delimited text by its layout, as every source format does by default.
 
 Good blocks go through pyarrow's CSV parser. A block that it, or a check after it, refuses is read again line by line to
-say which line is wrong and why; the lines that are good go through the parser again.
+say which line is wrong and why; the good lines then go through the parser again.
 
 Shapes: `n` rows, `N` dense features.
 """
@@ -21,25 +21,25 @@ from data_prep.formats.layout import Group, RowLayout, TextFields, Time, Unused
 from data_prep.formats.native_delimited import NativeFields
 
 RowsOf = Callable[[Mapping[str, pa.Array]], pa.RecordBatch]
-"""Makes parsed rows of the fields of each column that is used, as `fields.read_fields` gives them.
+"""Makes parsed rows of the fields of each used column, as `fields.read_fields` gives them.
 
 Raises:
     pyarrow.ArrowInvalid: a row is bad.
 """
 
-# pyarrow reads " 5" and "0x5" as 5. Few blocks of numbers hold these characters, and looking for them costs next to
-# nothing; where one is found, numbers are read as text first.
+# pyarrow reads " 5" and "0x5" as 5. Few blocks of numbers hold these characters, and searching for them costs next to
+# nothing; if one is found, numbers are read as text first.
 _SUSPECT = (b" ", b"\t", b"x", b"X")
 _ZERO = b"\0"
 
 
 @dataclass(frozen=True)
 class BadLine:
-    """A line that is no row.
+    """A line that is not a row.
 
     Attributes:
         index: number of the line in its block, from 0.
-        reason: what is wrong with it: field, value, and what it should be. The file and the line are put before it.
+        reason: what is wrong with it: field, value, and what it should be. Messages put the file and the line before.
     """
 
     index: int
@@ -51,9 +51,10 @@ class DelimitedParser:
 
     Args:
         layout: what the text looks like.
-        schema: of the rows that it gives (`source_format.row_schema`).
-        rows_of: makes these rows of the fields of a block; where it refuses them, it refuses some of them alone.
-        native: reads blocks that hold nothing unusual by native code.
+        schema: schema of the rows that it gives (`source_format.row_schema`).
+        rows_of: makes these rows of the fields of a block; where it refuses a block, it must refuse some of its lines
+            alone, too.
+        native: read blocks that hold nothing unusual with native code.
     """
 
     def __init__(self, layout: TextFields, schema: pa.Schema, rows_of: RowsOf, *, native: bool = False) -> None:
@@ -95,7 +96,7 @@ class DelimitedParser:
             bad = {index: reason for index, line in enumerate(lines) if line and (reason := self._what_is_wrong(line))}
         try:
             rows = self._parse_rows(_without(lines, bad))
-        except pa.ArrowInvalid:  # The checks and pyarrow disagree: it has the last word on each line.
+        except pa.ArrowInvalid:  # The checks and pyarrow disagree: pyarrow decides about each line.
             bad |= {
                 index: reason
                 for index, line in enumerate(lines)
@@ -110,13 +111,13 @@ class DelimitedParser:
         Raises:
             pyarrow.ArrowInvalid: at least one line is bad.
         """
-        if text[:1] in (b"", b"\r", b"\n") and not text.strip(b"\r\n"):  # which copies the block
+        if text[:1] in (b"", b"\r", b"\n") and not text.strip(b"\r\n"):  # strip copies the block, so it comes last
             return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in self._schema], schema=self._schema)
         fields = self._native.read(text) if self._native else None
         return self._rows_of(self._read_fields(text) if fields is None else fields)
 
     def _read_fields(self, text: bytes) -> dict[str, pa.Array]:
-        """The fields of each column that is used: the definition."""
+        """The fields of each used column: the definition."""
         if _ZERO in text:
             raise pa.ArrowInvalid("a zero byte")
         if self._layout.quoted and b'"' in text:
@@ -127,7 +128,7 @@ class DelimitedParser:
         return {kind.name: read_fields(rows.column(kind.name), kind) for kind in self._used}
 
     def _check_quotes(self, text: bytes) -> None:
-        """Refuse what pyarrow lets pass: quotes inside of a field, and fields that go on in the next line."""
+        """Refuse what pyarrow lets pass: quotes inside a field, and fields that continue in the next line."""
         for line in text.splitlines():
             if b'"' in line and not self._quoted_line.fullmatch(line):
                 raise pa.ArrowInvalid("quotes that do not enclose a field")
@@ -141,7 +142,7 @@ class DelimitedParser:
         return None
 
     def _what_is_wrong(self, line: bytes) -> str | None:
-        """Why a line is no row; None where it is one."""
+        """Why a line is not a row; None where it is one."""
         layout = self._layout
         fields = self._fields(line)
         if fields is None:
@@ -155,7 +156,7 @@ class DelimitedParser:
         return "it holds a zero byte" if _ZERO in line else None
 
     def _fields(self, line: bytes) -> list[bytes] | None:
-        """The fields of a line, out of their quotes; None where the quotes are wrong."""
+        """The fields of a line, without their quotes; None where the quotes are wrong."""
         if not self._layout.quoted or b'"' not in line:
             return line.split(self._separator)
         if not self._quoted_line.fullmatch(line):
@@ -165,7 +166,7 @@ class DelimitedParser:
 
 
 def layout_rows(layout: RowLayout, schema: pa.Schema) -> RowsOf:
-    """What makes rows of fields that are what the rows hold: those of a `TextLayout`."""
+    """A function that makes rows of fields that hold what the rows hold: those of a `TextLayout`."""
 
     def rows_of(fields: Mapping[str, pa.Array]) -> pa.RecordBatch:
         columns = [label_column([fields[label] for label in layout.labels])]
@@ -197,7 +198,7 @@ def other_columns(layout: RowLayout, fields: Mapping[str, pa.Array]) -> list[pa.
 
 
 def log_of_count(integers: NDArray[np.int64]) -> NDArray[np.float32]:
-    """log(1 + max(x, 0)) of integers `[n]`; in double precision first, as 1 + x may need it."""
+    """log(1 + max(x, 0)) of integers `[n]`, float32 `[n]`; computed in float64 first, as 1 + x may need it."""
     return np.log(np.maximum(integers, 0) + 1.0).astype(np.float32)
 
 
@@ -215,5 +216,5 @@ def label_column(labels: list[pa.UInt8Array]) -> pa.Array:
 
 
 def _without(lines: list[bytes], bad: Container[int]) -> bytes:
-    """The lines that are good, as a block."""
+    """The good lines, as a block."""
     return b"\n".join([line for index, line in enumerate(lines) if index not in bad])

@@ -1,4 +1,4 @@
-"""Fields of text, a column of them at a time: to numbers, values, labels and lists, and what is wrong with one.
+"""Turns text fields into numbers, values, labels and lists, a column at a time, and says what is wrong with a field.
 
 Shapes: `n` fields, `V` values of a column of lists.
 """
@@ -26,7 +26,7 @@ _HEX = re.compile(rb"[0-9a-fA-F]{1,%d}" % DIGITS)
 _INT64_DIGITS = 19
 _SHOWN_CHARACTERS = 40
 _FLOAT32_LIMIT = (2 - 2.0**-24) * 2.0**127
-"""From here on a number is rounded to infinity."""
+"""From here on, float32 rounds a number to infinity."""
 _VALUE_TYPES = {
     Values.HEX: pa.uint32(),
     Values.BUCKET: pa.uint32(),
@@ -50,7 +50,7 @@ def value_type(column: Sparse | SparseList) -> pa.DataType:
 
 
 def text_type(column: Column, as_text: bool) -> pa.DataType:
-    """As what pyarrow's parser is to read a column; numbers as text where a block holds suspect characters."""
+    """The type as which pyarrow's parser reads a column; with `as_text` (suspect characters), text."""
     match column:
         case Sparse(values=Values.TEXT) | SparseList(values=Values.TEXT) | Group(values=Values.TEXT):
             return pa.string()
@@ -62,15 +62,15 @@ def text_type(column: Column, as_text: bool) -> pa.DataType:
 
 
 def read_fields(column: pa.Array, kind: Column) -> pa.Array:
-    """What the fields of a column say.
+    """Read the fields of a column.
 
     Args:
         column: `[n]`, of `text_type`, missing fields as nulls.
-        kind: of the column.
+        kind: description of the column.
 
     Returns:
-        `[n]`: uint8, 0 or 1, of a label; float32 of a weight; int64 (with `log`) or float64 of a dense feature, null
-        where it is missing; int64 of a time and of a group; values and lists of `value_type`.
+        `[n]`: for a label uint8, 0 or 1; for a weight float32; for a dense feature int64 (with `log`) or float64, null
+        where it is missing; for a time and a group int64; for values and lists `value_type`.
 
     Raises:
         pyarrow.ArrowInvalid: a field is not what it should be; which one is for the caller to find.
@@ -97,7 +97,7 @@ def read_fields(column: pa.Array, kind: Column) -> pa.Array:
 
 
 def _labels(column: pa.BinaryArray, kind: Label) -> pa.UInt8Array:
-    """Labels `[n]`; those of one digit are read as text, as pyarrow's own numbers would let 01 pass for 1."""
+    """Labels `[n]`; a label of one digit is read as text, since pyarrow would read 01 as the number 1."""
     if kind.positive or kind.at_least is not None:
         if column.null_count:
             raise pa.ArrowInvalid("a label is missing")
@@ -130,7 +130,7 @@ def _id_weights(texts: pa.Array) -> pa.FloatArray:
 
 
 def _beyond_float32(numbers: pa.DoubleArray) -> bool:
-    """Whether one of some numbers `[n]` is not finite as float32."""
+    """Whether any of the numbers `[n]` is not finite as float32."""
     present: NDArray[Any] = numbers.fill_null(0).to_numpy()
     return not bool((np.abs(present) < _FLOAT32_LIMIT).all())
 
@@ -148,17 +148,17 @@ def _times(column: pa.BinaryArray, written: str) -> pa.Int64Array:
         raise pa.ArrowInvalid("a time is missing")
     if written in _PER_SECOND:
         integers = column if pa.types.is_integer(column.type) else _cast(column, _INTEGER, pa.int64())
-        return pa.array(integers.to_numpy() // _PER_SECOND[written])  # rounded down, before 1970, too
-    distinct = column.cast(pa.string()).dictionary_encode()  # rows of one time stand together, mostly
+        return pa.array(integers.to_numpy() // _PER_SECOND[written])  # rounds down, before 1970, too
+    distinct = column.cast(pa.string()).dictionary_encode()  # mostly, rows with the same time are neighbours
     return _read_times(distinct.dictionary, written).take(distinct.indices)
 
 
 def _read_times(texts: pa.StringArray, written: str) -> pa.Int64Array:
     """Seconds since 1970 of times `[n]` that are written as a pattern says, int64 `[n]`.
 
-    C's `strptime` takes more than these: spaces, `March` for `%b`, a year 21 for `%Y`. And it makes the 2nd of March of
-    the 30th of February, and the next minute of a 60th second. So each time is written out again. Where that differs
-    from the text by more than capitals and a zero, or cannot be told, Python must read the same.
+    C's `strptime` accepts more than the pattern: spaces, `March` for `%b`, the year 21 for `%Y`. And it turns the 30th
+    of February into the 2nd of March, and a 60th second into the next minute. So each time is written out again. Where
+    the result differs from the text by more than capitals and a zero, or is unknown, Python must read the same time.
     """
     times = pc.strptime(texts, written, "s")
     doubtful = _differ(*_written_out(texts, times, written))
@@ -170,7 +170,7 @@ def _read_times(texts: pa.StringArray, written: str) -> pa.Int64Array:
 
 
 def _written_out(texts: pa.StringArray, times: pa.TimestampArray, written: str) -> tuple[pa.StringArray, pa.Array]:
-    """Texts `[n]`, and what is written of their times `[n]`, null where that cannot be told; both without an offset."""
+    """Texts `[n]`, and their times written out again `[n]`, null where that is impossible; both without an offset."""
     pattern = written.removesuffix("%z")
     if any(zone in pattern for zone in _WITH_ZONES):
         return texts, pa.nulls(len(texts), pa.string())
@@ -183,7 +183,7 @@ def _written_out(texts: pa.StringArray, times: pa.TimestampArray, written: str) 
 
 
 def _offset(zone: str) -> timedelta | None:
-    """An offset from UTC; None of what is none, as of a text in which none was found."""
+    """An offset from UTC; None for any other text, such as the empty one of a time without an offset."""
     try:
         return datetime.strptime(zone, "%z").utcoffset()
     except ValueError:
@@ -191,7 +191,7 @@ def _offset(zone: str) -> timedelta | None:
 
 
 def _differ(texts: pa.StringArray, others: pa.StringArray) -> NDArray[np.bool_]:
-    """Whether texts `[n]` differ by more than capitals and a zero that stands before a digit; nulls do."""
+    """Whether texts `[n]` differ by more than capitals and a zero before a digit, bool `[n]`; nulls always differ."""
     differ: NDArray[np.bool_] = pc.not_equal(texts, others).fill_null(True).to_numpy(zero_copy_only=False)
     some = pa.array(differ)
     texts, others = (
@@ -205,7 +205,7 @@ def _read_by_python(text: str, written: str) -> int | None:
     """Seconds since 1970 of a time; None where Python has no such pattern.
 
     Raises:
-        pyarrow.ArrowInvalid: it is not written as the pattern says.
+        pyarrow.ArrowInvalid: the time is not written as the pattern says.
     """
     if (pattern := _python_pattern(written)) is None:
         return None
@@ -235,13 +235,13 @@ def _values(column: pa.Array, values: Values) -> pa.Array:
 
 
 def bucket_column(column: pa.Int64Array) -> pa.UInt32Array:
-    """Buckets `[n]` of integers `[n]`, null where these are."""
+    """Buckets `[n]` of integers `[n]`, null where the integers are."""
     missing = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
     return pa.array(buckets(column.fill_null(0).to_numpy()), mask=missing)
 
 
 def _cast(column: pa.BinaryArray, written: re.Pattern[bytes], kind: pa.DataType) -> pa.Array:
-    """Numbers of a kind, where all of a column are written as they should be."""
+    """The column as numbers of a type; refused unless all match the pattern `written`."""
     good = pc.match_substring_regex(column, f"^({written.pattern.decode()})$")
     if not pc.all(good, min_count=0).as_py():
         raise pa.ArrowInvalid("a number is written in another way")
@@ -249,7 +249,7 @@ def _cast(column: pa.BinaryArray, written: re.Pattern[bytes], kind: pa.DataType)
 
 
 def problem(column: Column, field: bytes) -> str | None:
-    """What is wrong with a field, to be put behind it; None where it is good."""
+    """What is wrong with a field, as words to put after it; None where it is good."""
     match column:
         case Label(positive=(), at_least=None):
             return None if field in (b"0", b"1") else " instead of 0 or 1"
@@ -294,14 +294,14 @@ def _time_problem(written: str, field: bytes) -> str | None:
         return problem(Sparse("", Values.INTEGER), field)
     try:
         _read_times(pa.array([field.decode()]), written)
-    except ValueError:  # pyarrow's, too
+    except ValueError:  # also pyarrow's error
         return f", which is not written as {written!r} says"
     return None
 
 
 @cache
 def _python_pattern(written: str) -> str | None:
-    """A pattern of C's strptime as one of Python's, which lacks the short ones; None where Python reads none of it."""
+    """A pattern of C's strptime for Python's, which lacks the short forms; None where Python has no equivalent."""
     pattern = written
     for short, long in _SHORT_PATTERNS.items():
         pattern = pattern.replace(short, long)
@@ -313,7 +313,7 @@ def _python_pattern(written: str) -> str | None:
 
 
 def _list_problem(column: SparseList, field: bytes) -> str | None:
-    """What is wrong with a field of one value or more, to be put behind it; None where it is good."""
+    """What is wrong with a field of one value or more, as words to put after it; None where it is good."""
     of_value, of_weight = Sparse(column.name, column.values), Dense(column.name)
     for text in field.split(column.separator.encode()):
         value, weight = text, b"1"
@@ -332,5 +332,5 @@ def _list_problem(column: SparseList, field: bytes) -> str | None:
 
 
 def shown(field: bytes) -> str:
-    """A field as messages show it, in quotes and not too long."""
+    """A field as messages show it: in quotes, and cut if it is long."""
     return repr(field if len(field) <= _SHOWN_CHARACTERS else field[:_SHOWN_CHARACTERS] + b"...").removeprefix("b")

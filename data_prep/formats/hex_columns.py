@@ -1,4 +1,4 @@
-"""Between hexadecimal text columns and 32-bit integers, two digits at a table look-up.
+"""Converts between hexadecimal text columns and 32-bit integers, two digits with each table look-up.
 
 Shapes: `n` values.
 """
@@ -15,7 +15,7 @@ _NOT_HEX = 256
 
 
 def _digit_pairs() -> NDArray[np.uint16]:
-    """What each pair of characters, read as one 16-bit word, stands for; `_NOT_HEX` where it is no pair of digits."""
+    """The value of each pair of characters, read as one 16-bit word; `_NOT_HEX` where they are not two digits."""
     digit = np.full(256, _NOT_HEX, dtype=np.uint16)
     for characters in (b"0123456789abcdef", b"0123456789ABCDEF"):
         digit[np.frombuffer(characters, dtype=np.uint8)] = np.arange(16)
@@ -49,7 +49,7 @@ def parse_hex(column: pa.BinaryArray) -> pa.UInt32Array:
         return parse_hex(pc.utf8_lpad(column.cast(pa.string()), DIGITS, "0").cast(pa.binary()))
     if present == 0:
         return pa.nulls(len(column), pa.uint32())
-    # A null has no characters, so the characters of all values follow each other without gaps.
+    # A null has no characters, so the characters of all values are contiguous.
     pairs = np.frombuffer(column.buffers()[2], dtype=np.uint16, count=present * (DIGITS // 2), offset=int(offsets[0]))
     parsed = _PAIR_VALUE[pairs]
     if parsed.max() == _NOT_HEX:
@@ -67,8 +67,8 @@ def format_hex(values: NDArray[np.uint32], missing: NDArray[np.bool_]) -> pa.Str
     """Write values as 8 hexadecimal digits each.
 
     Args:
-        values: `[n]`.
-        missing: `[n]`, true where the text is to be missing (null).
+        values: uint32 `[n]`.
+        missing: bool `[n]`, true where the text is missing (null).
     """
     text = _BYTE_TEXT[values.astype(">u4").view(np.uint8)]
     offsets = np.arange(0, DIGITS * (len(values) + 1), DIGITS, dtype=np.int32)

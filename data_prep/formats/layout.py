@@ -1,4 +1,4 @@
-"""What raw text and the rows in it look like, as frozen descriptions. Standard library only."""
+"""Frozen descriptions of raw text and of the rows in it. Standard library only."""
 
 import csv
 import string
@@ -19,8 +19,7 @@ class Values(StrEnum):
     INTEGER = "integer"
     """Decimal integers of 64 bits, `-` allowed; 7 and 07 are one value."""
     BUCKET = "bucket"
-    """As `INTEGER`, but integers of about the same size are one value: that of their bucket (`formats.buckets`), which
-    has 32 bits, too."""
+    """As `INTEGER`, but integers of about the same size are one value: their bucket (`formats.buckets`), of 32 bits."""
     NUMBER = "number"
     """Integers of 0 or more, below 2 ** 32, that a format computes: the interval that a number lies in, an hour."""
     TEXT = "text"
@@ -38,8 +37,9 @@ class Label:
 
     Attributes:
         name: of the column.
-        positive: the texts that are label 1, any other but an empty one being 0; if not given, a label is `0` or `1`.
-        at_least: labels are decimal numbers, and those of this size or more are 1, others 0; None where they are not.
+        positive: the texts that mean label 1; any other text means 0, an empty one is missing. If not given, a label is
+            `0` or `1`.
+        at_least: labels are decimal numbers; those of this size or more mean 1, others 0. None where they are not.
     """
 
     name: str
@@ -49,19 +49,19 @@ class Label:
 
 @dataclass(frozen=True)
 class Weight:
-    """The weight of each sample: a decimal number, 0 or more, finite as float32. A layout has one at most."""
+    """A column of samples' weights: decimal numbers, 0 or more, finite as float32. A layout has at most one."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class TableLimits:
-    """How many ids a table may have, where that is not what the command says of all tables. One is given at most.
+    """A table's own limits, in place of those that the command gives for all tables. At most one of them is given.
 
     Attributes:
         min_count: training rows in which a value must occur to get an id of its own.
-        max_rows: hash the values to this many ids if more would be needed for an id each.
-        hash_rows: hash the values to this many ids, however few there are.
+        max_rows: hash the values to this many ids if an id for each value would take more.
+        hash_rows: hash the values to this many ids, however few values there are.
     """
 
     min_count: int | None = None
@@ -87,13 +87,13 @@ class Dense:
 
 @dataclass(frozen=True)
 class Sparse:
-    """A categorical column: a value of an embedding table; a missing one has id 0.
+    """A categorical column: one value, which is looked up in an embedding table; a missing value has id 0.
 
     Attributes:
-        name: of the column.
-        values: what its values are.
-        table: name of the table, which columns with values of one kind may share; that of the column if not given.
-        limits: of the table, where it has its own; columns that share it have equal ones.
+        name: name of the column.
+        values: kind of its values.
+        table: name of the table, which columns with values of the same kind may share; by default the column's name.
+        limits: limits of the table, if it has its own; columns that share it must have equal ones.
     """
 
     name: str
@@ -107,13 +107,14 @@ class SparseList:
     """A categorical column of any number of values in one field, oldest first; an empty field holds none.
 
     Attributes:
-        name: of the column.
-        values: what each of its values is.
+        name: name of the column.
+        values: kind of its values.
         separator: the character between values.
-        table: name of the table, which columns with values of one kind may share; that of the column if not given.
-        weights: the character between a value and its weight, a decimal number that is finite as float32, as `:` in
-            `12:0.5|7:2`; None where values have no weights. All values of the column have one, or none has.
-        limits: of the table, where it has its own; columns that share it have equal ones.
+        table: name of the table, which columns with values of the same kind may share; by default the column's name.
+        weights: the character between a value and its weight, such as `:` in `12:0.5|7:2`; None where values have no
+            weights. A weight is a decimal number that is finite as float32. All values of the column have one, or none
+            has.
+        limits: limits of the table, if it has its own; columns that share it must have equal ones.
     """
 
     name: str
@@ -130,7 +131,8 @@ class Time:
 
     Attributes:
         name: of the column.
-        written: how: `seconds` or `milliseconds` since 1970 as a decimal integer, or a pattern of `strptime`.
+        written: how times are written: `seconds` or `milliseconds` since 1970 as a decimal integer, or a pattern of
+            `strptime`.
     """
 
     name: str
@@ -143,7 +145,7 @@ class Group:
 
     Attributes:
         name: of the column.
-        values: `INTEGER`, kept as they are, or `TEXT`, of which 64 bits of BLAKE2b are kept.
+        values: `INTEGER`, kept as it is, or `TEXT`, of which a 64-bit BLAKE2b hash is kept.
     """
 
     name: str
@@ -165,10 +167,10 @@ class Table:
     """An embedding table.
 
     Attributes:
-        name: of the table.
-        values: what its values are.
+        name: its name.
+        values: kind of its values.
         columns: names of the columns that look it up.
-        limits: of its ids, where it has its own.
+        limits: its limits, if it has its own.
     """
 
     name: str
@@ -183,7 +185,7 @@ class IdRule:
 
     Attributes:
         min_count: fewest occurrences of a value that gets an id of its own, 1 or more.
-        most_values: a table with more such values has no vocabulary: its values are hashed; None has no such limit.
+        most_values: if more values than this would get one, all values of the table are hashed; None for no limit.
         hashed_rows: rows of the table if they are hashed, 2 or more.
     """
 
@@ -193,7 +195,7 @@ class IdRule:
 
 
 SEPARATORS = set(string.punctuation + "\t ") - set("\"'+-._\\")
-"""Characters that may stand between fields or values: no number holds them, and no quotes are made of them."""
+"""Characters that may separate fields or values: none that a number or a quote consists of."""
 _PARSED_NAMES = ("label", "dense", "weight")
 _SEPARATOR_NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", " ": "blank"}
 
@@ -208,12 +210,12 @@ class TextFields:
         columns: the columns of the text, in order.
         separator: the character between fields.
         header: whether the first line of each file names the columns, in this order.
-        quoted: whether a field may stand in double quotes, and may then hold separators and, doubled, quotes. Ends of
-            line belong to no field.
-        missing: further texts of a field that mean that the value is missing, such as `NA`.
+        quoted: whether a field may stand in double quotes, and may then hold separators and doubled quotes. No field
+            holds an end of line.
+        missing: further texts, such as `NA`, that mean that a value is missing.
 
     Raises:
-        ConfigError: columns or separator are none that text could be read with.
+        ConfigError: text cannot be read with these columns or separators.
     """
 
     columns: tuple[Column, ...]
@@ -244,15 +246,15 @@ class TextFields:
 
     @property
     def separator_name(self) -> str:
-        """What the separator is called in messages: `tab`, `comma` or the character itself."""
+        """The separator's name in messages: `tab`, `comma` or the character itself."""
         return _SEPARATOR_NAMES.get(self.separator, self.separator)
 
     def is_header(self, line: str) -> bool:
-        """Whether a line, without its end, names the columns in their order."""
+        """Whether a line, given without its end, names the columns in their order."""
         return self.split(line) == list(self.names)
 
     def split(self, line: str) -> list[str]:
-        """The fields of a line without its end, out of their quotes."""
+        """The fields of a line, given without its end; quotes are removed."""
         if self.quoted:
             return split_quoted(line, self.separator)
         return line.split(self.separator)
@@ -317,7 +319,7 @@ class RowLayout:
 
     @cached_property
     def others(self) -> tuple[str, ...]:
-        """What rows hold besides, int64: `TIMESTAMP` and `GROUP`, where there are columns of them."""
+        """Further int64 columns of rows: `TIMESTAMP` and `GROUP`, where the text has them."""
         kinds = {type(column) for column in self.columns}
         return tuple(name for name, kind in ((TIMESTAMP, Time), (GROUP, Group)) if kind in kinds)
 
@@ -338,7 +340,7 @@ class RowLayout:
 
     @cached_property
     def features(self) -> tuple[Sparse | SparseList, ...]:
-        """All categorical columns in the order of the text, 1 or more; the buckets of dense ones are among them."""
+        """All categorical columns in the order of the text, 1 or more, including the buckets of dense ones."""
         both = (
             Sparse(column.name, Values.BUCKET) if isinstance(column, Dense) and column.bucketed else column
             for column in self.columns
@@ -363,7 +365,7 @@ class RowLayout:
 
     @property
     def dense_rule(self) -> str:
-        """What becomes of a dense field, in words for the manifest."""
+        """How dense fields become features, in words for the manifest."""
         logs = [column.name for column in self.dense if column.log]
         if len(logs) == len(self.dense):
             return "log(1 + max(x, 0)); 0 missing" if logs else "none"
@@ -376,7 +378,7 @@ class RowLayout:
 
 @dataclass(frozen=True)
 class TextLayout(TextFields, RowLayout):
-    """A text whose fields are what its rows hold: all that a format of lines and fields describes."""
+    """A text whose fields hold what its rows hold: a complete description of a format of lines and fields."""
 
     def __post_init__(self) -> None:
         RowLayout.__post_init__(self)
@@ -389,8 +391,8 @@ class TextLayout(TextFields, RowLayout):
 
 
 def split_quoted(line: str, separator: str) -> list[str]:
-    """The fields of a line without its end, out of their quotes, as long as they may be."""
-    if len(line) > csv.field_size_limit():  # of the whole process; other readers of it lose nothing by a higher one
+    """The fields of a line of any length, given without its end; quotes are removed."""
+    if len(line) > csv.field_size_limit():  # a limit of the whole process; to raise it harms no other reader
         csv.field_size_limit(len(line))
     return next(csv.reader([line], delimiter=separator), [])
 

@@ -22,14 +22,14 @@ def load_format(
 
     Args:
         name: a short name, or `package.module:Class`; `SCHEMA` where there is a schema.
-        options: its own settings that differ from their defaults, `key=value` each, the value written as in TOML.
+        options: its own settings that differ from their defaults, each as `key=value` with a TOML value.
         schema: a schema as plain values (`data_prep.schema.document.to_document`); None without one.
 
     Returns:
         The format, and all of its own settings by name.
 
     Raises:
-        ConfigError: there is no such format or setting, or it cannot have the value.
+        ConfigError: there is no such format or setting, or the setting cannot have this value.
     """
     if (name == SCHEMA) != (schema is not None):
         cure = "name the schema with --schema FILE.toml" if schema is None else "leave it out: --schema is given"

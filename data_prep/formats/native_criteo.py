@@ -9,15 +9,15 @@ from data_prep.formats.source_format import BlockParser
 from data_prep.text_blocks import count_lines
 
 _LOG_OF_COUNT = log_of_count(np.arange(1 << 16))
-"""Nearly all counts are below; the table, 256 KiB, stays in a core's cache."""
+"""Logarithms of counts below 65,536, as nearly all counts are; these 256 KiB stay in a core's cache."""
 
 
 class NativeCriteo:
     """Reads blocks of plain rows natively.
 
     Args:
-        schema: of the parsed rows.
-        definition: reads the other blocks.
+        schema: schema of the parsed rows.
+        definition: reads all other blocks.
     """
 
     def __init__(self, schema: pa.Schema, definition: BlockParser) -> None:

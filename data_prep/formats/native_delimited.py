@@ -1,4 +1,4 @@
-"""Text of fields read by native code; a block with anything unusual is left to the definition.
+"""Reads delimited text with native code; a block with anything unusual is left to the definition.
 
 Shapes: `n` rows, `V` values of all lists.
 """
@@ -54,10 +54,10 @@ class NativeFields:
         )
 
     def read(self, text: bytes) -> dict[str, pa.Array] | None:
-        """The fields of each column that is used, as `fields.read_fields` gives them; None where it is for that to do.
+        """The fields of each used column, as `fields.read_fields` gives them; None where the definition must read them.
 
         Args:
-            text: whole lines, one at least that is not empty.
+            text: whole lines, of which at least one is not empty.
 
         Raises:
             pyarrow.ArrowInvalid: a field is not what it should be.
@@ -71,7 +71,7 @@ class NativeFields:
 
 
 def _is_utf8(text: bytes) -> bool:
-    """Whether a text is UTF-8: then all its fields are."""
+    """Whether a text is UTF-8, so that all its fields are."""
     if text.isascii():
         return True
     try:
@@ -82,7 +82,7 @@ def _is_utf8(text: bytes) -> bool:
 
 
 def _text_column(number: int, column: Column) -> TextColumn:
-    """How a column is read."""
+    """How native code reads a column."""
     match column:
         case Label(positive=(), at_least=None):
             return TextColumn(Kind.LABEL, number)

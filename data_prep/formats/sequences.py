@@ -1,6 +1,6 @@
-"""What users looked at before, and what they did with one more item: a format with lists, weights and two labels.
+"""A format with lists, weights and two labels: what users looked at before, and what they did with one more item.
 
-A CSV with a header. `bagpipe generate --kind sequences` writes it; files of one's own may have it.
+A CSV with a header. `bagpipe generate --kind sequences` writes it; a user's own files may have it, too.
 """
 
 from typing import Any

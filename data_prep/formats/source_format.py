@@ -21,14 +21,14 @@ from data_prep.input_files import check_header
 from data_prep.parquet_blocks import is_parquet
 
 BlockParser = Callable[[bytes], tuple[pa.RecordBatch, list[BadLine]]]
-"""Reads the rows of a block, as `SourceFormat.parse_block`."""
+"""Reads the rows of a block of text, as `SourceFormat.parse_block`."""
 ColumnParser = Callable[[pa.RecordBatch], tuple[pa.RecordBatch, list[BadLine]]]
-"""Reads the rows of a block of columns, as they stand in a Parquet file, to what `BlockParser` gives."""
+"""Reads the rows of a block of columns, as they are in a Parquet file; gives what `BlockParser` gives."""
 
 Parts = Callable[[], Iterable[pa.Table]]
 """Gives parsed rows from the beginning, a part at a time."""
 Refine = Callable[[pa.RecordBatch], pa.RecordBatch]
-"""Makes final rows of parsed ones, from any thread; their number and order stay."""
+"""Makes final rows of parsed ones, from any thread; keeps their number and order."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class TextInput:
     """How an input file of text is read, from several threads at once.
 
     Attributes:
-        header: whether its first line is no row but names the columns.
+        header: whether its first line names the columns and is not a row.
         parse: reads a block of its other lines.
     """
 
@@ -60,18 +60,18 @@ class ColumnInput:
 class SourceFormat(ABC):
     """What raw rows look like, and how they become columns.
 
-    A preparation makes one object of the class and asks it, in this order: `describe` before any file is opened; then
-    `open_input` for each file, before rows of any are read. What that gives, `parse_block` unless a format says
-    otherwise, is called for each block of about 2 MiB, from several threads at once. Nothing behind the parsed rows
-    asks it anything, but for `fit` and `refinement` where a format takes something from the training rows.
+    A preparation makes one object of the class and calls it in this order: `describe` before any file is opened; then
+    `open_input` for each file, before rows of any file are read. The parser that this gives, `parse_block` unless a
+    format says otherwise, is called for each block of about 2 MiB, from several threads at once. After parsing nothing
+    is called, except `fit` and `refinement` where a format takes something from the training rows.
 
     Attributes:
-        layout: what `describe` said.
-        schema: of the parsed rows: `label`, uint8, 0 or 1, `[K]` a row where there are several; `weight`, float32, 0
-            or more, absent where samples have none; `dense`, float32 `[N]` a row, finite, absent where N is 0; then a
-            column for each feature by its name. Values are uint32 where they are `hex` or `bucket`, int64 for
-            `integer`, string for `text`. A feature with one value a sample is null where it is missing; one with any
-            number holds lists, of values, or of `{value, weight}` with float32 weights; nothing in them is null.
+        layout: what `describe` returned.
+        schema: schema of the parsed rows: `label`, uint8, 0 or 1, `[K]` a row where there are several; `weight`,
+            float32, 0 or more, absent where samples have none; `dense`, float32 `[N]` a row, finite, absent where N is
+            0; then a column for each feature by its name. Values are uint32 where they are `hex` or `bucket`, int64 for
+            `integer`, string for `text`. A feature with one value a sample is null where the value is missing; one with
+            any number holds lists of values, or of `{value, weight}` with float32 weights; nothing in lists is null.
         native_libraries: compiled parts of the package that `native_parser` needs.
 
     Args:
@@ -89,23 +89,23 @@ class SourceFormat(ABC):
 
     @abstractmethod
     def describe(self, settings: Any) -> RowLayout:
-        """What rows hold; of a text of lines and fields a `TextLayout`, with the separator and the header.
+        """What rows hold; for a text of lines and fields a `TextLayout`, with the separator and the header.
 
         Raises:
-            SettingError: a setting has a value that the format cannot have.
+            SettingError: the format cannot have the value of a setting.
         """
 
     def parse_block(self, text: bytes) -> tuple[pa.RecordBatch, list[BadLine]]:
         """Read the rows of a block of whole lines by a `TextLayout`. A format of another kind of text replaces this.
 
         Args:
-            text: lines that end with LF, CRLF or CR, of one file, without its header and byte order mark.
+            text: lines of one file that end with LF, CRLF or CR, without the file's header and byte order mark.
 
         Returns:
             The n good rows, of `schema`, in order, and the bad lines in order. Empty lines are neither.
 
         Raises:
-            ConfigError: the format describes no `TextLayout`, and does not replace this.
+            ConfigError: the format describes no `TextLayout`, and does not replace this method.
         """
         if self._parser is None:
             name = type(self).__name__
@@ -117,10 +117,10 @@ class SourceFormat(ABC):
 
         Args:
             source: a file that is neither empty nor an archive.
-            native: whether native code is to be used where there is any.
+            native: whether to use native code where there is any.
 
         Raises:
-            DataError: the file is not of the format; a text's header names other columns.
+            DataError: the file is not of the format, or a text's header names other columns.
         """
         _refuse_parquet(source)
         header = False
@@ -130,12 +130,12 @@ class SourceFormat(ABC):
         return TextInput(header, (self.native_parser() if native else None) or self.parse_block)
 
     def open_unlabelled(self, source: Path, native: bool) -> TextInput | ColumnInput:
-        """As `open_input`, for rows to score: columns that no prediction needs may be absent, and do not count.
+        """As `open_input`, for rows to score: columns that no prediction needs may be absent, and are ignored.
 
-        A format that replaces `open_input` replaces this.
+        A format that replaces `open_input` must replace this, too.
 
         Returns:
-            How rows are read whose labels are all 0.
+            How the rows are read; all their labels are then 0.
         """
         _refuse_parquet(source)
         parse_block = (self.native_parser() if native else None) or self.parse_block
@@ -146,8 +146,8 @@ class SourceFormat(ABC):
     def fit(self, parts: Parts) -> dict[str, Any] | None:  # noqa: ARG002  # most formats need nothing of them
         """What the format takes from the training rows once they are parsed, as plain values that JSON holds.
 
-        The same rows must give the same values in whatever parts they come. The manifest records them
-        (`settings["fitted"]`), so that later rows go by the same ones.
+        The same rows must give the same values, however they are divided into parts. The manifest records the values
+        (`settings["fitted"]`), so that later rows are refined with the same ones.
 
         Args:
             parts: gives the training rows from the beginning, a table of `schema` at a time.
@@ -158,17 +158,17 @@ class SourceFormat(ABC):
         return None
 
     def refinement(self, fitted: Mapping[str, Any]) -> Refine:
-        """What makes final rows of parsed ones, by what `fit` gave: of the types of `row_schema(layout)`.
+        """A function that makes final rows, of the types of `row_schema(layout)`, of parsed ones, by what `fit` gave.
 
         Raises:
-            ConfigError: these are not what `fit` gives.
+            ConfigError: `fit` gives no such values.
         """
         raise ConfigError(f"{type(self).__name__} takes nothing from training rows, and was given {sorted(fitted)}")
 
     def native_parser(self) -> BlockParser | None:
         """A faster reader that gives what `parse_block` gives for any text; None where there is none.
 
-        A `TextLayout` has one, as long as the format does not replace `parse_block`.
+        A format with a `TextLayout` has one, unless it replaces `parse_block`.
         """
         if not isinstance(self.layout, TextLayout) or type(self).parse_block is not SourceFormat.parse_block:
             return None
@@ -185,7 +185,7 @@ def _refuse_parquet(source: Path) -> None:
 
 
 def row_schema(layout: RowLayout) -> pa.Schema:
-    """Columns of parsed rows."""
+    """The schema of parsed rows."""
     labels = len(layout.labels)
     label = pa.field("label", pa.uint8() if labels == 1 else pa.list_(pa.uint8(), labels))
     weight = [pa.field("weight", pa.float32())] if layout.weight else []

@@ -1,7 +1,7 @@
-"""Rows to score: what no prediction needs may be absent from the text, and does not count where it is there.
+"""Rows to score: columns that no prediction needs may be absent from the text, and are ignored if they are there.
 
-That is labels, weights of samples, times and groups (`UNNEEDED`). The text is given fields of the kind before its
-source format reads it, so that any format of text, its own readers included, can be used.
+These are labels, weights of samples, times and groups (`UNNEEDED`). Such fields are filled in before the source format
+reads the text, so that any format of text can be used, even with readers of its own.
 """
 
 import re
@@ -25,15 +25,15 @@ UNNEEDED = (Label, Weight, Time, Group)
 
 
 def unlabelled_parser(parse_block: _Parse, source: Path, fields: TextFields) -> _Parse:
-    """Reads the rows to score of a file by what reads rows with labels: labels are 0 and weights 1.
+    """A parser of a file's rows to score, made from a parser of rows with labels: labels are 0 and weights 1.
 
     Args:
         parse_block: reads rows with all columns.
         source: the file, with or without the columns of `UNNEEDED`.
-        fields: of rows with all columns.
+        fields: the fields of rows with all columns.
 
     Raises:
-        DataError: the file has other columns than its format, with or without those.
+        DataError: the file has other columns than its format, with or without those of `UNNEEDED`.
     """
     absent = _absent(source, fields)
     fill = _Fill(fields, absent)
@@ -51,13 +51,13 @@ def unlabelled_parser(parse_block: _Parse, source: Path, fields: TextFields) -> 
 def absent_by_count(
     source: Path, columns: Sequence[Column], unneeded: Collection[str], first: Sequence[str]
 ) -> frozenset[str]:
-    """Which columns rows without a header lack, by the number of their fields: none, the labels, or all that may be.
+    """Which columns rows without a header lack, by the number of their fields: none, the labels, or all of `unneeded`.
 
     Args:
         source: the file.
-        columns: of rows with all columns.
-        unneeded: names of those that may be absent, the labels among them.
-        first: fields of its first row; a file without rows lacks nothing.
+        columns: the columns of complete rows.
+        unneeded: names of those that may be absent, including the labels.
+        first: fields of the file's first row; a file without rows lacks nothing.
 
     Raises:
         DataError: rows have another number of fields.
@@ -98,12 +98,12 @@ def _absent(source: Path, fields: TextFields) -> frozenset[str]:
 
 
 class _Fill:
-    """Gives the lines of a block the fields that no prediction needs.
+    """Fills in the fields that no prediction needs in the lines of a block.
 
     Args:
-        fields: of lines with all columns.
-        absent: names of the columns that these lines lack; fields of others of the kind are replaced, whatever they
-            hold.
+        fields: the fields of lines with all columns.
+        absent: names of the columns that these lines lack; fields of other `UNNEEDED` columns are replaced, whatever
+            they hold.
     """
 
     def __init__(self, fields: TextFields, absent: Collection[str]) -> None:
@@ -134,7 +134,7 @@ class _Fill:
 
 
 def _filling(column: Label | Weight | Time | Group, quoted: bool) -> bytes:
-    """A field that a column may have."""
+    """A valid field of a column."""
     match column:
         case Weight():
             return b"1"

@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 from data_prep.formats.layout import SparseList
 
 ParseValues = Callable[[pa.Array], pa.Array]
-"""Reads texts `[V]`, none of them missing.
+"""Reads texts `[V]`, none of which is missing.
 
 Raises:
-    pyarrow.ArrowInvalid: one cannot be read.
+    pyarrow.ArrowInvalid: a text cannot be read.
 """
 
 
@@ -27,7 +27,7 @@ def parse_lists(
     Args:
         column: text `[n]`, string or binary, missing fields as nulls.
         kind: what the fields look like.
-        list_type: of the lists, as in `source_format.row_schema`.
+        list_type: type of the lists, as in `source_format.row_schema`.
         values: reads the values.
         weights: reads their weights to float32.
 
@@ -49,7 +49,7 @@ def parse_lists(
 
 
 def list_values(column: pa.Array) -> pa.Array:
-    """The values of parsed rows, one row after the other; those of a column with one value a row as they are."""
+    """The values of a column of parsed rows, row after row, whether rows hold lists or one value each."""
     if not pa.types.is_list(column.type):
         return column
     flat = column.flatten()
@@ -57,7 +57,7 @@ def list_values(column: pa.Array) -> pa.Array:
 
 
 def _weighted(texts: pa.Array, separator: str, values: ParseValues, weights: ParseValues) -> pa.StructArray:
-    """Values and weights `[V]`: what stands before and behind the last separator of each text."""
+    """Values and weights `[V]`: the parts before and after the last separator of each text."""
     pairs = pc.split_pattern(texts, separator, max_splits=1, reverse=True)
     if not pc.all(pc.equal(pc.list_value_length(pairs), 2), min_count=0).as_py():
         raise pa.ArrowInvalid("a value has no weight")
@@ -68,7 +68,7 @@ def _weighted(texts: pa.Array, separator: str, values: ParseValues, weights: Par
 
 
 def _filled(texts: pa.Array) -> pa.Array:
-    """The texts, none of which may be empty."""
+    """The texts; refused if one is empty."""
     if pc.any(pc.equal(pc.binary_length(texts), 0), min_count=0).as_py():
         raise pa.ArrowInvalid("a value of a list is empty")
     return texts

@@ -1,6 +1,6 @@
 """Edges of a graph: lines of two node numbers become a list of neighbours for each node.
 
-All edges are in memory at once: up to about 50 bytes for each direction of one.
+All edges are in memory at once: up to about 50 bytes for each direction of an edge.
 
 Legend: `N` nodes, `E` edges that are read.
 """
@@ -23,11 +23,11 @@ from data_prep.formats.fields import shown
 from data_prep.text_blocks import TextPosition, count_lines, read_blocks, split_first_line
 
 MOST_NODES = 3_000_000_000
-"""The square of their number is one of 64 bits."""
+"""Most nodes: the square of their number must fit 64 bits."""
 _NODE_BYTES, _EDGE_BYTES = 16, 24
-"""While neighbours are listed: of a node, and at the least of an edge in one direction."""
+"""Memory while neighbours are listed: for a node, and at least for one direction of an edge."""
 _BEGINNING = re.compile(rb"(?:[#%][^\r\n]*|[ \t]*[\r\n]+)*")
-"""Comments and empty lines."""
+"""Beginnings of comments and empty lines."""
 _SEPARATORS = ("\t", ",", ";", " ")
 _CURE = "an edge is a line of two node numbers with a tab, comma, semicolon or blank between"
 
@@ -45,18 +45,18 @@ class Edges(NamedTuple):
 
     @property
     def nodes(self) -> int:
-        """The highest node number, and 1; 0 without edges."""
+        """The highest node number + 1; 0 without edges."""
         return int(max(self.sources.max(initial=-1), self.targets.max(initial=-1))) + 1
 
 
 def read_edges(files: Sequence[Path]) -> Edges:
-    """Read edges: a line each, two node numbers with a tab, comma, semicolon or blank between.
+    """Read edges: on each line two node numbers with a tab, comma, semicolon or blank between them.
 
-    Lines at the beginning of a file may be empty, or comments with `#` or `%` first. Files may be compressed with gzip,
-    bzip2, xz or zstd.
+    Lines at the beginning of a file may be empty, or comments that begin with `#` or `%`. Files may be compressed with
+    gzip, bzip2, xz or zstd.
 
     Raises:
-        DataError: a line is no edge, or there is none; a file cannot be read.
+        DataError: a line is not an edge, there is no edge, or a file cannot be read.
     """
     read = [_read(file) for file in files]
     edges = Edges(*(np.concatenate(parts) for parts in zip(*read, strict=True)))
@@ -66,10 +66,10 @@ def read_edges(files: Sequence[Path]) -> Edges:
 
 
 def require_memory(edges: Edges, nodes: int, *, directed: bool) -> None:
-    """See that this host has memory for the lists of neighbours of so many nodes.
+    """Check that this host has memory for the lists of neighbours of `nodes` nodes.
 
     Raises:
-        CapacityError: it has not.
+        CapacityError: it has too little.
     """
     directions = len(edges.sources) * (1 if directed else 2)
     needed, free = _NODE_BYTES * nodes + _EDGE_BYTES * directions, free_bytes()
@@ -85,12 +85,12 @@ def build_graph(edges: Edges, nodes: int, *, directed: bool) -> tuple[Graph, int
     """The neighbours of each node, in ascending order, each once.
 
     Args:
-        edges: as they were read; a node's edge to itself counts as none.
-        nodes: number N of nodes, above every number of an edge.
-        directed: an edge makes its target a neighbour of its source; otherwise its source one of its target, too.
+        edges: the edges; those from a node to itself are left out.
+        nodes: number N of nodes, above every node number in `edges`.
+        directed: an edge makes its target a neighbour of its source; if false, also its source one of its target.
 
     Returns:
-        The graph, and how many edges to the node itself there were.
+        The graph, and the number of edges from a node to itself.
     """
     is_loop = edges.sources == edges.targets
     sources, targets = edges.sources[~is_loop], edges.targets[~is_loop]
@@ -133,7 +133,7 @@ def _read(file: Path) -> Edges:
 
 
 def _separator(line: bytes) -> str:
-    """What stands between the numbers of a line; nothing in an empty one."""
+    """The separator of a line's numbers; empty for an empty line."""
     text = line.strip()
     return next((one for one in _SEPARATORS if one.encode() in text), "\t") if text else ""
 
@@ -142,7 +142,7 @@ def _parse(text: bytes, separator: str) -> Edges:
     """The edges of whole lines.
 
     Raises:
-        pyarrow.ArrowInvalid: a line is no edge.
+        pyarrow.ArrowInvalid: a line is not an edge.
     """
     if b"x" in text or b"X" in text:
         raise pa.ArrowInvalid("pyarrow reads 0x1 as 1")
@@ -157,7 +157,7 @@ def _parse(text: bytes, separator: str) -> Edges:
 
 
 def _told(error: Exception, text: bytes, separator: str, end: int) -> str:
-    """The first line that is no edge, by its number: `end` is that of the last one. Else what the parser says."""
+    """Names the first line that is not an edge by its number; `end` is the last line's. Else the parser's message."""
     between = separator.encode()
     number = rb'[%b]*"?-?[0-9]+"?[%b]*'.replace(b"%b", b" \t".replace(between, b""))
     edge = re.compile(number + re.escape(between) + number)

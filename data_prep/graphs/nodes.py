@@ -1,4 +1,4 @@
-"""The nodes that are samples: a table of text with a node number, labels and numbers becomes samples.
+"""The nodes that are samples: reads a CSV of node numbers, labels and dense features.
 
 Legend: `n` samples, `N` dense features, `K` labels.
 """
@@ -31,10 +31,10 @@ class Nodes(NamedTuple):
     """The nodes that are samples, in the order of the file.
 
     Attributes:
-        numbers: of the nodes, int64 `[n]`, each once.
-        dense: float32 `[n, N]`.
-        labels: 0 or 1, uint8 `[n, K]`.
-        label_names: of the labels.
+        numbers: distinct node numbers, int64 `[n]`.
+        dense: dense features, float32 `[n, N]`.
+        labels: labels 0 or 1, uint8 `[n, K]`.
+        label_names: names of the labels.
     """
 
     numbers: Int64s
@@ -44,18 +44,17 @@ class Nodes(NamedTuple):
 
 
 def read_nodes(file: Path, label_columns: Sequence[str]) -> Nodes:
-    """Read a CSV file with a header: `node`, columns of labels, and any others, which are dense features.
+    """Read a CSV file with a header: `node`, columns of labels, and any other columns, which are dense features.
 
-    A column of labels holds 0 and 1, or numbers of C classes from 0, which become a label for each class.
+    A column of labels holds 0 and 1, or class numbers from 0 to C - 1, which become a label for each class.
 
     Args:
-        file: may be compressed with gzip, bzip2, xz or zstd.
-        label_columns: names of the columns of labels, one at least.
+        file: the file, which may be compressed with gzip, bzip2, xz or zstd.
+        label_columns: names of the columns of labels, at least one.
 
     Raises:
-        DataError: a column is missing or comes twice, or a field is empty or not what its column holds; a node comes
-            twice.
-        ConfigError: the nodes' numbers are to be labels.
+        DataError: a column is missing or comes twice, a field is empty or malformed, or a node comes twice.
+        ConfigError: the column of node numbers is named as a label.
     """
     table = _read(file)
     for name in (NODE, *label_columns):
@@ -92,7 +91,7 @@ def _read(file: Path) -> pa.Table:
         raise DataError(f"{file}:{line}: {shown(found[1])} is no decimal number; write 16 for 0x10")
     try:
         table = pa_csv.read_csv(pa.BufferReader(text))
-        return table.rename_columns(table.column_names)  # which decodes them
+        return table.rename_columns(table.column_names)  # decodes the names, which may raise
     except pa.ArrowInvalid as error:
         raise DataError(f"{file}: {str(error).partition(chr(10))[0]}; write a CSV file with a header") from error
     except UnicodeDecodeError as error:

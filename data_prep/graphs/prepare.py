@@ -40,11 +40,11 @@ def prepare_graph(
         nodes: the file of the nodes that are samples (`read_nodes`).
         output: folder to write, which is made; the manifest comes last.
         labels: names of the columns of labels.
-        directed: whether an edge leads in one direction.
-        node_count: rows of the table of nodes; None for the highest node number, and 1.
-        test_fraction: of the samples, the last ones, for tests.
+        directed: whether an edge leads in one direction only.
+        node_count: rows of the table of nodes; None for the highest node number + 1.
+        test_fraction: share of the samples, the last ones, that become the test split.
         rows_per_shard: samples of a shard, 1 or more.
-        progress: is given lines.
+        progress: called with lines of text.
 
     Raises:
         DataError: an input is malformed, or names nodes beyond `node_count`.

@@ -1,1 +1,1 @@
-"""The processes that share a preparation: what each of them does, and what they tell each other."""
+"""The processes that share a preparation: how they divide the work, and what they tell each other."""

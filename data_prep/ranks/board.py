@@ -1,7 +1,7 @@
-"""What the ranks of a preparation tell each other: the first rank keeps it, and answers the questions of all.
+"""What the ranks of a preparation tell each other: the first rank keeps the board, and answers questions of all ranks.
 
-Whoever has nothing to do takes the next piece of a stage's work; whoever has done some says how much; who finds bad
-rows says how many, so that nobody reads what lies behind the first row that ends the preparation.
+A rank with nothing to do takes the next piece of a stage's work; a rank reports how much it has done, and how many bad
+rows it has found, so that no rank reads beyond the first row that ends the preparation.
 """
 
 import threading
@@ -13,7 +13,7 @@ from typing import Any
 from data_prep.ranks.progress import Progress, StageProgress
 
 NO_LIMIT = 1 << 62
-"""Stands for the number of a piece behind all others."""
+"""Stands for the number of a piece after all others."""
 
 
 @dataclass(frozen=True)
@@ -21,13 +21,13 @@ class Stage:
     """A part of a preparation that the ranks share.
 
     Attributes:
-        what: has been done, as a line of progress begins: `parsed`.
-        total: of what there is to do, bytes of input or rows.
-        done: of it by earlier runs.
-        rows: by earlier runs.
-        unit: what `total` counts, as the line says it: `the input`.
-        what_of: what `rows` counts: `rows`.
-        allowed: bad rows after which the preparation ends.
+        what: first word of a line of progress, such as `parsed`.
+        total: amount of work, in bytes of input or rows.
+        done: how much of `total` earlier runs have done.
+        rows: how many rows earlier runs have done.
+        unit: name of what `total` counts, such as `the input`.
+        what_of: name of what `rows` counts, such as `rows`.
+        allowed: most bad rows with which the preparation goes on.
         bad: bad rows that earlier runs found, by the number of the piece.
     """
 
@@ -43,7 +43,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Meet:
-    """`size` ranks meet for the `number`-th time, each with a value. Answer: all of these once all are there."""
+    """`size` ranks meet for the `number`-th time, each with a value. Answer: all values, once all ranks are there."""
 
     number: int
     size: int
@@ -52,20 +52,20 @@ class Meet:
 
 @dataclass(frozen=True)
 class Take:
-    """Asks for work. Answer: 0, 1, 2 and so on, each number to one rank only."""
+    """Asks for work. Answer: the numbers 0, 1, 2 and so on, each given to one rank only."""
 
 
 @dataclass(frozen=True)
 class Tell:
-    """Says what a rank has done since it last did. Answer: pieces of this number and above are wanted no more.
+    """Reports what a rank has done since its last report. Answer: pieces from this number on are no longer wanted.
 
     Attributes:
-        done: of the stage's `total`.
-        rows: of them.
-        finished: whether it is the end of a piece, which is worth a line of progress.
+        done: how much of the stage's `total`.
+        rows: how many rows.
+        finished: whether a piece has been finished, which is worth a line of progress.
         piece: number of the piece that `bad` or `failed` is about.
         bad: bad rows of the piece so far.
-        failed: whether it cannot be finished; without a piece, whether the whole stage cannot.
+        failed: whether the piece cannot be finished; without a piece, whether the whole stage cannot.
     """
 
     done: int = 0
@@ -80,10 +80,10 @@ Question = Meet | Take | Tell
 
 
 class Board:
-    """Kept by the first rank.
+    """The state of the stages, kept by the first rank.
 
     Args:
-        progress: is given lines of progress, maybe by other threads, one at a time.
+        progress: called with lines of progress, perhaps from other threads, one at a time.
     """
 
     def __init__(self, progress: Progress) -> None:
@@ -125,7 +125,7 @@ class Board:
             return None
         values = [met[other] for other in range(size)]
         self._left[number] = self._left.get(number, 0) + 1
-        if self._left[number] == size:  # All have heard it.
+        if self._left[number] == size:  # All ranks have had the answer.
             del self._met[number], self._left[number]
         return values
 
@@ -139,7 +139,7 @@ class Board:
         return self._wanted()
 
     def _wanted(self) -> int:
-        """The first piece that is wanted no more: it lies behind the row, or the failure, that ends the preparation."""
+        """The first piece that is no longer wanted: the one after the row or failure that ends the preparation."""
         pieces = sorted(self._bad)
         found = accumulate(self._bad[piece] for piece in pieces)
         last = next((piece for piece, bad in zip(pieces, found, strict=True) if bad > self._allowed), NO_LIMIT)

@@ -1,4 +1,4 @@
-"""A team of the ranks that a launcher started; one process alone does without MPI, and without this file."""
+"""A team of the ranks that a launcher started; a single process needs neither MPI nor this file."""
 
 import os
 import traceback
@@ -15,24 +15,24 @@ from data_prep.ranks.progress import Progress
 from data_prep.ranks.team import Team
 
 SILENCE_S = 300.0
-"""A rank that gives no sign of life for so long is taken for dead; how long it works, nobody minds."""
+"""A rank without a sign of life for this long is taken for dead; its work itself has no time limit."""
 _EXIT_FAILED = 1
 _EXIT_INTERRUPTED = 130
 
 
 @contextmanager
 def launched_team(progress: Progress, comm: Any = None) -> Iterator[Team]:
-    """The ranks of the job, MPI being started. Collective over: all of them, as is the end of the body.
+    """The ranks of the job; MPI must be running. Collective over: all of them, as is the end of the body.
 
-    The body lets pass what all ranks agree on (`Team.has_failed`): on the first rank the error that ends the
-    preparation, `OtherRankError` on the others. Anything else ends the job here.
+    A failure that all ranks agree on (`Team.has_failed`) leaves the body as an error: on the first rank the error that
+    ends the preparation, `OtherRankError` on the others. Any other exception ends the job here.
 
     Args:
-        progress: is given lines on the first rank, maybe by another thread.
-        comm: some ranks of the job, to whom all this is about; None for all.
+        progress: called with lines on the first rank, perhaps from another thread.
+        comm: communicator of some ranks of the job, which form the team; None for all.
 
     Raises:
-        BagpipeError: on the first rank, what ends the preparation.
+        BagpipeError: on the first rank, the error that ends the preparation.
     """
     board = Board(progress)
     failure: BagpipeError | None = None
@@ -53,7 +53,7 @@ def launched_team(progress: Progress, comm: Any = None) -> Iterator[Team]:
             "bagpipe: interrupted: the same command goes on from what is complete, with any number of ranks",
             _EXIT_INTERRUPTED,
         )
-    except BaseException as error:  # noqa: BLE001 - whatever it is, the other ranks would wait for this one for ever
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the other ranks would wait for this rank for ever
         message = f"bagpipe: error: {error}"
         if not isinstance(error, BagpipeError):
             message = f"bagpipe: rank {world_rank()} failed:\n{''.join(traceback.format_exception(error))}"

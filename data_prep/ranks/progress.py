@@ -6,24 +6,24 @@ from collections.abc import Callable
 from bagpipe_hpc.progress import LongWork
 
 Progress = Callable[[str], None]
-"""Is given a line of progress now and then."""
+"""Called with a line of progress now and then."""
 
 LINE_EVERY_S = 5.0
-"""Seconds between lines of a stage, at least; its last one always comes."""
+"""Least seconds between lines of a stage; its last line always comes."""
 _UNITS = ((3600, "h"), (60, "min"), (1, "s"))
 
 
 class StageProgress:
-    """Progress of a stage: a bar on a terminal, which its last line takes the place of; lines elsewhere.
+    """Progress of a stage: on a terminal a bar, which the last line replaces; elsewhere lines.
 
     Args:
-        what: has been done: `parsed`.
-        what_of: to what: `rows`.
-        total: of what there is to do.
-        done: of it by earlier runs, which count in the share but not in the rate.
-        rows: by earlier runs.
-        unit: what `total` is: `the input`.
-        progress: takes the lines.
+        what: what has been done, such as `parsed`.
+        what_of: to what it is done, such as `rows`.
+        total: amount of work.
+        done: how much of `total` earlier runs have done; it counts in the share but not in the rate.
+        rows: how many rows earlier runs have done.
+        unit: name of what `total` counts, such as `the input`.
+        progress: called with the lines.
     """
 
     def __init__(
@@ -39,12 +39,12 @@ class StageProgress:
         self._said_s = self._start_s
 
     def add(self, done: int, rows: int, *, finished: bool) -> None:
-        """Take note of what was done, and say so if it is time.
+        """Take note of what was done, and report it if it is time.
 
         Args:
-            done: of the total.
-            rows: of them.
-            finished: whether a piece has been finished; lines are said of these only.
+            done: how much of the total.
+            rows: how many rows.
+            finished: whether a piece has been finished; lines come only then.
         """
         self._done += done
         self._rows += rows
@@ -59,7 +59,7 @@ class StageProgress:
             self._progress(self.line(now_s - self._start_s))
 
     def line(self, seconds: float) -> str:
-        """What there is to say after so many seconds."""
+        """The line of progress after `seconds` seconds."""
         share = f" ({min(1.0, self._done / self._total):.0%} of {self._unit})" if self._total else ""
         line = f"{self._what} {self._rows:,} {self._what_of}{share}"
         done, rows = self._done - self._done_before, self._rows - self._rows_before

@@ -15,11 +15,11 @@ Value = TypeVar("Value")
 
 
 class OtherRankError(BagpipeError):
-    """Another rank cannot do its share; the first rank knows why, and says so."""
+    """Another rank cannot do its share; the first rank reports why."""
 
 
 class ToldError(BagpipeError):
-    """What another rank says of its error."""
+    """The message of another rank's error."""
 
 
 class Link(Protocol):
@@ -29,7 +29,7 @@ class Link(Protocol):
     size: int
 
     def ask(self, question: Question) -> Any:
-        """The first rank's answer. It comes at once, whatever that rank is busy with."""
+        """The first rank's answer, which comes at once, whatever that rank is busy with."""
 
     def ask_again(self, question: Question) -> Any:
         """Ask until the answer is not None; waits as long as the other ranks live."""
@@ -45,7 +45,7 @@ class _Done(Generic[Value]):
 
 @dataclass(frozen=True)
 class _Failed:
-    """What its error says, which alone can always be sent; `knows` is whether the rank itself found it."""
+    """The message of a rank's error, which can always be sent; `knows`: whether the rank itself found the error."""
 
     words: str
     knows: bool
@@ -57,12 +57,12 @@ class Team:
     Collective over all ranks: `begin`, `gather`, `together` and `first_does`, which every rank calls in the same order.
 
     Args:
-        link: to the first rank.
-        board: of which that of the first rank counts.
-        threads: that this rank may keep busy.
+        link: link to the first rank.
+        board: a board; only that of the first rank is used.
+        threads: threads that this rank may keep busy.
 
     Attributes:
-        rank: of this process; the first one, 0, speaks for all.
+        rank: number of this process; rank 0 speaks for all.
         size: number of ranks.
         threads: as given.
         has_failed: whether all ranks know that the preparation has failed, and leave it.
@@ -81,13 +81,13 @@ class Team:
         return self.rank == 0
 
     def gather(self, value: Value) -> list[Value]:
-        """What each rank gives, in the order of ranks; waits as long as the others live."""
+        """The values of all ranks, in the order of ranks; waits as long as the others live."""
         self._meetings += 1
         values: list[Value] = self._link.ask_again(Meet(self._meetings, self.size, value))
         return values
 
     def each_does(self, work: Callable[[], Value]) -> Value:
-        """What this rank makes of it, once all ranks have come through; errors as for `together`."""
+        """This rank's result of `work`, once all ranks have succeeded; errors as for `together`."""
         own: list[Value] = []
         self.together(lambda: own.append(work()))
         return own[0]
@@ -96,11 +96,11 @@ class Team:
         """Let each rank do its share.
 
         Returns:
-            What each of them made of it, in the order of ranks.
+            The result of each rank, in the order of ranks.
 
         Raises:
-            BagpipeError: some rank could not: on the first rank its own error, or what the lowest rank's says, and
-                `OtherRankError` elsewhere.
+            BagpipeError: some rank failed. On the first rank it is its own error, or one with the message of the lowest
+                rank that failed; elsewhere it is `OtherRankError`.
         """
         outcome: _Done[Value] | _Failed
         own: BagpipeError | None = None
@@ -124,7 +124,7 @@ class Team:
         return [found.value for found in outcomes if isinstance(found, _Done)]
 
     def first_does(self, work: Callable[[], Value]) -> Value:
-        """What the first rank makes of it, on all ranks; errors as for `together`."""
+        """The first rank's result of `work`, on all ranks; errors as for `together`."""
         values: list[Any] = self.together(lambda: work() if self.is_first else None)
         first: Value = values[0]
         return first
@@ -141,12 +141,12 @@ class Team:
         return number
 
     def tell(self, told: Tell) -> int:
-        """Say what was done; the answer is the first piece that is wanted no more."""
+        """Report what was done; returns the first piece that is no longer wanted."""
         wanted: int = self._link.ask(told)
         return wanted
 
     def go_on(self, told: Tell) -> None:
-        """Say what was done of a stage in which all pieces are needed.
+        """Report what was done in a stage of which all pieces are needed.
 
         Raises:
             OtherRankError: another rank has failed.
@@ -156,7 +156,7 @@ class Team:
 
 
 class _Alone:
-    """The link of one process, which asks itself."""
+    """The link of a single process, which asks itself."""
 
     rank, size = 0, 1
 
@@ -174,6 +174,6 @@ class _Alone:
 
 
 def alone(progress: Progress, threads: int) -> Team:
-    """One process without others."""
+    """A team of this process alone."""
     board = Board(progress)
     return Team(_Alone(board), board, threads)

@@ -1,6 +1,6 @@
-"""Whether the columns of a schema fit each other, and their keys what they hold; the schema itself calls these.
+"""Checks whether the columns of a schema fit each other, and their keys fit what they hold; the schema calls these.
 
-Each raises `SettingError`, which names the column and its key.
+Each check raises `SettingError`, which names the column and its key.
 """
 
 import difflib
@@ -21,7 +21,7 @@ from data_prep.schema.columns import (
 
 
 def check_derived(where: str, column: SchemaColumn, named: Mapping[str, SchemaColumn]) -> None:
-    """See that a feature of `[derived]` is made of columns that are there and that it can be made of."""
+    """Check that a feature of `[derived]` is made of columns that exist and are of a suitable kind."""
     if not isinstance(column, NumericColumn | CategoricalColumn):
         raise SettingError(where, type(column).__name__, "derive numeric and categorical features only")
     sources = column.cross if isinstance(column, CategoricalColumn) and column.cross else (column.source,)
@@ -35,7 +35,7 @@ def check_derived(where: str, column: SchemaColumn, named: Mapping[str, SchemaCo
 
 
 def _check_source(where: str, key: str, column: NumericColumn | CategoricalColumn, source: SchemaColumn) -> None:
-    """Whether a feature may be made of a column."""
+    """Check that a feature may be made of a column."""
     if isinstance(column, NumericColumn):
         fits, cure = isinstance(source, NumericColumn) and source.integer == column.integer, (
             "is no numeric column with the same integer")  # fmt: skip
@@ -62,7 +62,7 @@ def _check_source(where: str, key: str, column: NumericColumn | CategoricalColum
 
 
 def check_own(where: str, column: NumericColumn | CategoricalColumn) -> None:
-    """Refuse keys of a column of the files that only a derived feature has, or that its values do not allow."""
+    """Refuse keys of a file's column that only a derived feature may have, or that its values do not allow."""
     if column.source is not None:
         raise SettingError(f"{where}.from", column.source, "move the column to [derived]: it is made of another one")
     if isinstance(column, NumericColumn):
@@ -86,7 +86,7 @@ _WRITTEN = {
     "decimal": r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?",
     "text": r"[^\0]+",
 }
-"""How fields are written, as `formats.fields` reads them; that module is not for the standard library alone."""
+"""How fields are written, as `formats.fields` reads them; that module needs more than the standard library."""
 
 
 def _check_missing(key: str, column: CategoricalColumn) -> None:
@@ -97,7 +97,7 @@ def _check_missing(key: str, column: CategoricalColumn) -> None:
             fits = -(1 << 63) <= int(text) < 1 << 63
         elif fits and column.values == "decimal":
             fits = abs(float(text)) < FLOAT32_LIMIT
-    except ValueError:  # of an integer with thousands of digits
+    except ValueError:  # an integer with thousands of digits
         fits = False
     if not fits:
         cure = f"use a text that the field could hold: its values are {column.values}"
@@ -105,14 +105,14 @@ def _check_missing(key: str, column: CategoricalColumn) -> None:
 
 
 def check_words(key: str, positive: Iterable[str], missing: Sequence[str]) -> None:
-    """See that no word of a label means that it is missing."""
+    """Check that no word of a label means that the label is missing."""
     for word in positive:
         if word in missing:
             raise SettingError(key, word, "is in file.missing, so that such labels are missing; leave it out of one")
 
 
 def check_separators(where: str, column: MultiHotColumn, between_fields: str) -> None:
-    """See that what separates the ids of a list, and an id from its weight, separates nothing else."""
+    """Check that the separators of ids in a list, and of an id and its weight, separate nothing else."""
     for key, taken in (("separator", {between_fields}), ("weights", {between_fields, column.separator})):
         found = getattr(column, key)
         if found is not None and (found not in SEPARATORS or found in taken):
@@ -121,14 +121,14 @@ def check_separators(where: str, column: MultiHotColumn, between_fields: str) ->
 
 
 def check_one(columns: Iterable[SchemaColumn], kind: type[Any], name: str) -> None:
-    """See that one column at most is of a kind, whose name is `name`."""
+    """Check that at most one column is of a kind, whose name is `name`."""
     found = [column.name for column in columns if isinstance(column, kind)]
     if len(found) > 1:
         raise SettingError(f"columns.{found[1]}.kind", name, f"{found[0]} has it already; a row has one at most")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """What to write instead of a name that nobody knows."""
+    """A suggestion of what to write instead of an unknown name."""
     known = list(known)
     near = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {near[0]}?" if near else f"use one of {', '.join(known)}"

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from bagpipe_hpc.config.doors import SettingError
 
 PARTS = ("hour", "weekday", "day", "month")
-"""What a category may take of a time, in UTC; weekday 0 is Monday."""
+"""The parts of a time, in UTC, that may be categories; weekday 0 is Monday."""
 FILLS = ("mean", "median")
-"""What of the training rows may stand for a missing number."""
+"""Statistics of the training rows that may stand for a missing number."""
 SCALES = ("min_max", "robust")
 """How numbers may be scaled, besides `standardise`."""
 _TEXTS = ("text", "integer", "hex", "decimal")
 _MOST_QUANTILES = 1 << 8
 FLOAT32_LIMIT = (2 - 2.0**-24) * 2.0**127
-"""From here on a number is rounded to infinity."""
+"""From here on, float32 rounds a number to infinity."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +28,8 @@ class LabelColumn:
 
     Attributes:
         name: of the column.
-        positive: the texts that are label 1; any other is 0.
-        at_least: the label is 1 where the number in the field is this one or more.
+        positive: the texts that mean label 1; any other text means 0.
+        at_least: the label is 1 where the number in the field is this number or more.
     """
 
     name: str
@@ -48,20 +48,21 @@ class NumericColumn:
     """`kind = "numeric"`: a dense feature. It is filled, clipped, reshaped (`log`, `root`, `quantiles`), then scaled.
 
     Attributes:
-        name: of the column.
-        source: name of the numeric column that it is made of; None: it is a column of the files itself.
+        name: name of the column.
+        source: name of the numeric column that it is made of; None: it is itself a column of the files.
         integer: the field is a whole number of 64 bits; otherwise a decimal number.
-        missing: number that stands for a missing one, and that the field could hold; None: the feature is 0 then,
+        missing: number that replaces a missing one, and that the field could hold; None: the feature is 0 then,
             whatever its transforms.
         clip: smallest and largest number; others become the nearer of the two.
         log: log(1 + max(x, 0)).
-        standardise: (x - mean) / deviation, both those of the training rows that have a number.
-        fill: a missing number is the `mean` or the `median` of the training rows that have one.
+        standardise: (x - mean) / deviation, over the training rows that have a number.
+        fill: a missing number becomes the `mean` or the `median` of the training rows that have one.
         root: the square root of |x| with the sign of x.
-        quantiles: the number of the interval, from 0, of so many with about the same share of the training rows.
+        quantiles: cut the numbers into so many intervals with about the same share of the training rows; the feature is
+            the number of the interval, from 0.
         scale: `min_max`: (x - least) / (most - least); `robust`: (x - median) / (upper quartile - lower quartile); all
-            those of the training rows that have a number.
-        is_missing: 1 where the number is missing, 0 elsewhere.
+            over the training rows that have a number.
+        is_missing: the feature is 1 where the number is missing, and 0 elsewhere.
     """
 
     name: str
@@ -80,7 +81,7 @@ class NumericColumn:
     def __post_init__(self) -> None:
         if self.clip is not None:
             _require("clip", self.clip[0] < self.clip[1], (list(self.clip), "give the smaller number first"))
-            within = self.clip[0] < FLOAT32_LIMIT and self.clip[1] > -FLOAT32_LIMIT  # a far bound is none
+            within = self.clip[0] < FLOAT32_LIMIT and self.clip[1] > -FLOAT32_LIMIT  # a bound beyond float32 clips none
             cure = f"use bounds between which float32 has numbers, below {FLOAT32_LIMIT:.2g}"
             _require("clip", within, (list(self.clip), cure))
         if self.missing is not None and self.integer:
@@ -110,20 +111,20 @@ class NumericColumn:
 
     @property
     def is_fitted(self) -> bool:
-        """Whether it takes anything from the training rows."""
+        """Whether it depends on anything in the training rows."""
         return self.standardise or any(given is not None for given in (self.fill, self.quantiles, self.scale))
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableColumn:
-    """What all columns have that look up an embedding table.
+    """The keys of all columns that look up an embedding table.
 
     Attributes:
-        name: of the column.
-        table: name of the table, which columns with values of one kind may share; that of the column if not given.
-        min_count: training rows in which a value must occur to get an id of its own; None: what the command says.
-        max_rows: hash the values to this many ids if more would be needed for an id each; None: what the command says.
-        hash_rows: hash the values to this many ids, however few there are; None: they have a vocabulary.
+        name: name of the column.
+        table: name of the table, which columns with values of the same kind may share; by default the column's name.
+        min_count: training rows in which a value must occur to get an id of its own; None: as the command says.
+        max_rows: hash the values to this many ids if an id for each would take more; None: as the command says.
+        hash_rows: hash the values to this many ids, however few values there are; None: they have a vocabulary.
     """
 
     name: str
@@ -146,15 +147,15 @@ class CategoricalColumn(TableColumn):
     """`kind = "categorical"`: one value, which has an id.
 
     Attributes:
-        source: name of the column that it is made of; None: it is a column of the files itself, or a cross.
+        source: name of the column that it is made of; None: it is itself a column of the files, or a cross.
         cross: names of two categorical columns, whose pair of values is the value.
-        values: what a field holds: `text`, `integer` (64 bits), `hex` (1 to 8 digits), or, to be put into intervals,
-            `decimal`.
-        missing: text of the field that stands for a missing one; None: id 0.
-        modulo: of a number, the value is the remainder by this one.
+        values: what a field holds: `text`, `integer` (64 bits), `hex` (1 to 8 digits), or `decimal`, to be put into
+            intervals.
+        missing: text that replaces a missing field; None: a missing value has id 0.
+        modulo: the value is the remainder of the number divided by this.
         bucketise: ascending numbers; the value is how many of them are at most x.
-        quantiles: put the numbers into so many intervals, each with about the same share of the training rows.
-        part: of a time, one of `PARTS`.
+        quantiles: put the numbers into this many intervals, each with about the same share of the training rows.
+        part: the value is this part of a time, one of `PARTS`.
     """
 
     source: str | None = None
@@ -197,8 +198,8 @@ class MultiHotColumn(TableColumn):
 
     Attributes:
         values: what each value is: `text`, `integer` or `hex`.
-        separator: the character between values; columns of lists in Parquet do without.
-        weights: the character between a value and its weight, as `:` in `12:0.5|7:2`; None: they have none.
+        separator: the character between values; not used for columns of lists in Parquet.
+        weights: the character between a value and its weight, such as `:` in `12:0.5|7:2`; None: values have no weight.
     """
 
     values: str = "text"
@@ -215,7 +216,7 @@ class SequenceColumn(MultiHotColumn):
     """`kind = "sequence"`: values in order, oldest first, such as what a user saw before.
 
     Attributes:
-        longest: keep so many of the newest values, the last ones; None keeps all.
+        longest: keep at most this many values, the newest, which are the last ones; None keeps all.
     """
 
     longest: int | None = None
@@ -237,8 +238,8 @@ class TimestampColumn:
     """`kind = "timestamp"`: when a row happened, kept in the shards as seconds since 1970 (UTC).
 
     Attributes:
-        name: of the column.
-        format: how it is written: `seconds` or `milliseconds` since 1970, or a pattern of strptime such as
+        name: name of the column.
+        format: how times are written: `seconds` or `milliseconds` since 1970, or a pattern of strptime such as
             `%Y-%m-%d %H:%M:%S`. `%z` reads an offset from UTC; names of zones (`%Z`) are not read.
     """
 
@@ -258,7 +259,7 @@ class GroupColumn:
     """`kind = "group"`: which rows belong together, such as those of a user or a query, kept in the shards as int64.
 
     Attributes:
-        name: of the column.
+        name: name of the column.
         values: `integer`, kept as it is, or `text`, of which a hash of 64 bits is kept.
     """
 
@@ -271,7 +272,7 @@ class GroupColumn:
 
 @dataclass(frozen=True, kw_only=True)
 class UnusedColumn:
-    """`kind = "unused"`: a column of the files that is passed over."""
+    """`kind = "unused"`: a column of the files that is ignored."""
 
     name: str
 

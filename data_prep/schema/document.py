@@ -1,4 +1,4 @@
-"""A schema: what the columns of files are, from TOML or from a manifest, and back. Standard library only."""
+"""A schema: describes the columns of files; read from TOML or a manifest, and written back. Standard library only."""
 
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -36,27 +36,27 @@ from data_prep.schema.columns import (
 )
 
 READY = Path(__file__).parent / "ready"
-"""Folder of the schemas that come with the package; their short names are those of the files."""
+"""Folder of the schemas that come with the package; their short names are the names of the files."""
 
 _MOST_BYTES = 1 << 20
 _NAMED = {"tab": "\t", "comma": ",", "semicolon": ";", "space": " ", "pipe": "|"}
 _TAKEN = ("label", "dense", "weight", TIMESTAMP, GROUP)
-"""Names of what shards hold besides features."""
+"""Names that shards use for what they hold besides features."""
 _SECTIONS = ("file", "columns", "derived")
 _KEY_OF = {"source": "from"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileRules:
-    """How text is written; files in Parquet need none of it but `missing`.
+    """How text is written; for Parquet files only `missing` matters.
 
     Attributes:
         separator: the character between fields, or its name: `tab`, `comma`, `semicolon`, `space`, `pipe`.
-        header: whether the first line of each file names its columns. Then these may stand in any order, and there may
-            be more of them than the schema has; otherwise fields are those of the schema, in its order.
+        header: whether the first line of each file names its columns. Then columns may stand in any order, and there
+            may be more of them than the schema has; otherwise fields are those of the schema, in its order.
         quoted: whether a field may stand in double quotes.
-        missing: texts that mean that a value is missing, besides an empty field; in Parquet they mean equal
-            numbers, too.
+        missing: texts that mean that a value is missing, besides an empty field; in Parquet, equal numbers are missing,
+            too.
     """
 
     separator: str = ","
@@ -79,16 +79,16 @@ class FileRules:
 
 @dataclass(frozen=True)
 class Schema:
-    """What files hold, and what becomes of it.
+    """What files hold, and how it becomes labels and features.
 
     Attributes:
         file: how text is written.
-        columns: those of the files, at least a label and a table among them; in the order of the fields, where files
-            have no header.
+        columns: the columns of the files, including at least one label and one with a table; in the order of the
+            fields, if files have no header.
         derived: features that are made of columns.
 
     Raises:
-        SettingError: columns do not fit each other; `key` names the column and its key.
+        SettingError: columns do not fit each other; the error's `key` names the column and its key.
     """
 
     file: FileRules
@@ -127,11 +127,11 @@ class Schema:
 
     @property
     def outputs(self) -> tuple[SchemaColumn, ...]:
-        """What rows hold once they are parsed: columns that are used, then derived ones."""
+        """What parsed rows hold: the columns that are used, then the derived ones."""
         return (*(column for column in self.columns if not isinstance(column, UnusedColumn)), *self.derived)
 
     def placed(self) -> Iterable[tuple[str, SchemaColumn]]:
-        """All columns with the section that they stand in."""
+        """All columns, each with the name of its section."""
         yield from (("columns", column) for column in self.columns)
         yield from (("derived", column) for column in self.derived)
 
@@ -141,7 +141,7 @@ class Schema:
         return {column.name: column for column in self.columns}
 
     def values_of(self, column: CategoricalColumn | MultiHotColumn) -> Values:
-        """What the values of a column are once they are made."""
+        """The kind of a column's values, once they are made."""
         if isinstance(column, MultiHotColumn):
             return Values(column.values)
         if column.cross:
@@ -154,7 +154,7 @@ class Schema:
         return Values(source.values) if isinstance(source, CategoricalColumn) else Values.INTEGER
 
     def _check_tables(self) -> None:
-        """Columns that share a table must have values of one kind, and one rule for its ids."""
+        """Check that columns that share a table have values of one kind, and the same rule for ids."""
         first: dict[str, tuple[CategoricalColumn | MultiHotColumn, str]] = {}
         for section, column in self.placed():
             if not isinstance(column, CategoricalColumn | MultiHotColumn):
@@ -170,7 +170,7 @@ class Schema:
 
 
 def is_table_name(name: str) -> bool:
-    """Whether a feature and its table may have a name, which shards hold beside those of their own."""
+    """Whether a feature and its table may have a name: shards store it beside names of their own."""
     return is_stored_name(name) and name not in _TAKEN
 
 
@@ -214,7 +214,7 @@ def load_schema(name: str) -> Schema:
 
 
 def schema_of(document: Mapping[str, Any], source: str) -> Schema:
-    """The schema of a document as `to_document` gives it.
+    """The schema of a document such as `to_document` gives.
 
     Args:
         document: plain values.
@@ -240,7 +240,7 @@ def schema_of(document: Mapping[str, Any], source: str) -> Schema:
 
 
 def to_document(schema: Schema) -> dict[str, Any]:
-    """The schema as plain values that JSON holds; what has its default is left out. `schema_of` reads it."""
+    """The schema as plain values that JSON can hold, without those at their defaults. `schema_of` reads it."""
     return {
         "file": _given(schema.file),
         "columns": [_column_document(column) for column in schema.columns],
@@ -256,7 +256,7 @@ def column_toml(column: SchemaColumn) -> str:
 
 
 def _short(value: Any) -> Any:
-    """A value with whole numbers instead of floats where these are equal."""
+    """A value in which floats that equal whole numbers are replaced by these."""
     if isinstance(value, list):
         return [_short(item) for item in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
@@ -290,7 +290,7 @@ def _column(section: str, keys: Mapping[str, Any], source: str) -> SchemaColumn:
 
 
 def _entry(kind: type[Any], keys: Mapping[str, Any], where: str) -> Any:
-    """An object of a class of columns or rules, of keys and values that anybody may have written."""
+    """An object of a class of columns or rules, from keys and values that are not trusted."""
     types = get_type_hints(kind)
     names = {_KEY_OF.get(field.name, field.name): field.name for field in fields(kind)}
     values: dict[str, Any] = {}

@@ -21,8 +21,8 @@ from data_prep.schema.rows import unfinished
 from data_prep.schema.statistics import quantiles
 
 Fitted = Mapping[str, Mapping[str, Any]]
-"""What was taken, by the names of columns: of a numeric one what `fit_numbers` gives, `bounds` of quantiles.
-Plain values that JSON holds without loss."""
+"""What was taken, by the names of columns: for a numeric column what `fit_numbers` gives, for a categorical one the
+`bounds` of its quantiles. Plain values that JSON holds without loss."""
 
 
 def is_fitted(schema: Schema) -> bool:
@@ -31,7 +31,7 @@ def is_fitted(schema: Schema) -> bool:
 
 
 def _fitted_numbers(schema: Schema) -> dict[int, NumericColumn]:
-    """The numeric columns that take something from the training rows, by their numbers among the dense features."""
+    """The numeric columns that take something from the training rows, by their index among the dense features."""
     dense = [column for column in schema.outputs if isinstance(column, NumericColumn)]
     return {number: column for number, column in enumerate(dense) if column.is_fitted}
 
@@ -47,7 +47,7 @@ def fit(schema: Schema, parts: Parts) -> dict[str, dict[str, Any]]:
 
     Args:
         schema: says what is taken.
-        parts: the training rows as `SourceFormat.schema` has them.
+        parts: gives the training rows, of `SourceFormat.schema`.
     """
     fitted = {
         column.name: fit_numbers(column, partial(_chunks, parts, unfinished(column.name)))
@@ -73,8 +73,8 @@ class Refinement:
 
     Args:
         schema: says what was taken.
-        fitted: what it was.
-        row_schema: of the final rows.
+        fitted: the values that were taken.
+        row_schema: schema of the final rows.
     """
 
     def __init__(self, schema: Schema, fitted: Fitted, row_schema: pa.Schema) -> None:
@@ -111,7 +111,7 @@ class Refinement:
 
 
 def _require_finite(column: NumericColumn, numbers: pa.DoubleArray, features: NDArray[np.float32]) -> None:
-    """Refuse scaled features `[n]` that are not finite, by the name of the first of the numbers `[n]` behind them."""
+    """Refuse scaled features `[n]` that are not finite; the error names the first of the original numbers `[n]`."""
     if np.isfinite(features).all():
         return
     number = numbers[int(np.flatnonzero(~np.isfinite(features))[0])].as_py()
@@ -126,7 +126,7 @@ def _require_finite(column: NumericColumn, numbers: pa.DoubleArray, features: ND
 
 
 def check_fitted(schema: Schema, fitted: object) -> str | None:
-    """What is wrong with recorded values, to be put behind their place; None where they are those of the schema."""
+    """What is wrong with recorded values, as words to put after their place; None where they fit the schema."""
     if not isinstance(fitted, dict):
         return f"is {fitted!r:.80} instead of an object"
     for column in _fitted_numbers(schema).values():

@@ -45,23 +45,23 @@ class SchemaFormat(SourceFormat):
         return fit(self._schema, parts) if is_fitted(self._schema) else None
 
     def refinement(self, fitted: Mapping[str, Any]) -> Refine:
-        """What standardises and puts into intervals."""
+        """The function that scales numbers and puts them into intervals."""
         if problem := check_fitted(self._schema, fitted):
             raise ConfigError(f"what was taken from the training rows {problem}")
         return Refinement(self._schema, fitted, row_schema(self.layout))
 
     def open_input(self, source: Path, native: bool) -> TextInput | ColumnInput:
-        """Find the columns of the schema in a file, which may have them in another order and more than these.
+        """Find the columns of the schema in a file, which may have others, too, and in any order.
 
         Raises:
-            DataError: a column is not there, or is of a type that cannot hold what the schema says.
+            DataError: a column is missing, or its type cannot hold what the schema says.
         """
         return self._open(source, self._fields, self._rows, native)
 
     def open_unlabelled(self, source: Path, native: bool) -> TextInput | ColumnInput:
-        """As `open_input`, for rows to score: what no prediction needs may be absent, and does not count where it is.
+        """As `open_input`, for rows to score: columns that no prediction needs may be absent, and are ignored.
 
-        A time is needed where a feature is made of it.
+        A time is needed if a feature is made of it.
         """
         sources = {column.source for column in self._schema.derived}
         unneeded = [f.name for f in self._fields if isinstance(f, UNNEEDED) and f.name not in sources]
@@ -90,8 +90,8 @@ class SchemaFormat(SourceFormat):
             header = self._split(first_line(source))
             self._require_columns(f"{source}:1", header, used)
             named = {field.name: field for field in used}
-            # Further columns may have any name, even one twice. pyarrow wants a name for each, and no column of a
-            # schema has one that is not printable.
+            # Further columns may have any name, even the same one twice. pyarrow needs a name for each, so they get
+            # unprintable ones, which no column of a schema has.
             fields = [named.get(name, Unused(f"\x1f{number}")) for number, name in enumerate(header)]
         layout = TextFields(tuple(fields), rules.character, rules.header, rules.quoted, rules.missing)
         return TextInput(rules.header, DelimitedParser(layout, self.schema, rows.rows_of, native=native).parse_block)

@@ -1,6 +1,6 @@
-"""Whether the texts of a column are lists, by which separator, and whether their values have weights.
+"""Finds out whether the texts of a column are lists, with which separator, and whether their values have weights.
 
-The rules, in the words of docs/schema.md, are about distinct texts: how often each of them occurs does not matter.
+The rules, which docs/schema.md states, are about distinct texts: how often each of them occurs does not matter.
 """
 
 import re
@@ -11,11 +11,11 @@ from data_prep.formats.fields import problem
 from data_prep.formats.layout import Sparse, SparseList, Values
 
 _STRONG, _WEAK = ("|", ";", "^"), (" ", ",")
-"""Characters that hardly stand in names, and those that often do."""
+"""Separators that hardly occur in names, and those that often do."""
 _LEAST_SHARE = {True: 0.05, False: 0.3}
-"""Of the fields must hold a strong separator, and a weak one."""
+"""Least share of fields that must hold the separator, by whether it is a strong one."""
 _FEW_TEXTS = 10
-"""From fewer distinct texts nothing can be told of a weak separator, nor against a strong one."""
+"""Fewer distinct texts than this are too few to accept a weak separator, or to reject a strong one."""
 _WEIGHTS = (":", "=")
 _TIME = re.compile(r"\d{1,2}:\d{2}")
 _THOUSANDS = re.compile(r"\d{1,3}(,\d{3})+")
@@ -26,9 +26,9 @@ class FoundList:
     """How the lists of a column are written.
 
     Attributes:
-        separator: between their pieces.
-        weights: between the value and the weight of each piece; None where they have none.
-        values: of all pieces of all fields, without weights.
+        separator: the character between their pieces.
+        weights: the character between the value and the weight of each piece; None where there are no weights.
+        values: the values of all pieces of all fields, without weights.
     """
 
     separator: str
@@ -37,11 +37,11 @@ class FoundList:
 
 
 def find_list(fields: Sequence[str], taken: Collection[str] = ()) -> FoundList | None:
-    """How the fields of a column are lists; None where they are not.
+    """How the fields of a column are written as lists; None where they are not lists.
 
     Args:
-        fields: all that are not missing.
-        taken: characters that separate something else.
+        fields: all fields that are not missing.
+        taken: characters that already separate something else.
     """
     for separator in (*_STRONG, *_WEAK):
         holding = sum(separator in field for field in fields)
@@ -58,7 +58,7 @@ def find_list(fields: Sequence[str], taken: Collection[str] = ()) -> FoundList |
 
 
 def _weights_of(pieces: Sequence[str], separator: str) -> str | None:
-    """The character between values and weights; times of day are no values with weights."""
+    """The character between values and weights, if there is one; times of day do not count as values with weights."""
     for mark in _WEIGHTS:
         column = SparseList("", Values.TEXT, separator, weights=mark)
         fits = all(piece.count(mark) == 1 and problem(column, piece.encode()) is None for piece in pieces)

@@ -1,4 +1,4 @@
-"""Which values of a Parquet column are missing: nulls, NaN, and those that the words of a schema name.
+"""Which values of a Parquet column are missing: nulls, NaN, empty texts, and those that the words of a schema name.
 
 Shapes: `n` values of a column.
 """
@@ -16,16 +16,16 @@ _NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,6})?|[-+
 
 
 def without_missing(column: pa.Array, words: Sequence[str]) -> pa.Array:
-    """The values `[n]` with nulls for those that are missing.
+    """The values `[n]` with nulls in place of those that are missing.
 
-    An empty text is missing, NaN is, and so is what a word says: as a text, or as a number, where `-1` says -1 and
-    -1.0. Values that are neither texts nor numbers stay.
+    An empty text is missing, and so are NaN and what a word means, as a text or as a number: `-1` means -1 and -1.0.
+    Values that are neither texts nor numbers are kept.
 
     Args:
-        column: no dictionary and no boolean; texts as string.
+        column: a column that is neither a dictionary nor boolean; texts as string.
         words: texts that mean that a value is missing.
     """
-    if pa.types.is_float16(column.type):  # for which there is no comparison
+    if pa.types.is_float16(column.type):  # pyarrow cannot compare these
         column = column.cast(pa.float32())
     missing = _missing(column, words)
     if not missing:
@@ -34,7 +34,7 @@ def without_missing(column: pa.Array, words: Sequence[str]) -> pa.Array:
 
 
 def _missing(column: pa.Array, words: Sequence[str]) -> list[pa.BooleanArray]:
-    """Which values `[n]` are missing, for one reason each; null where they are null."""
+    """Which values `[n]` are missing, one mask for each reason; null where the values are null."""
     kind = column.type
     if pa.types.is_string(kind):
         return [pc.is_in(column, pa.array(["", *words], pa.string()))]
@@ -49,7 +49,7 @@ def _number(word: str, kind: pa.DataType) -> pa.Scalar | None:
         return None
     if pa.types.is_floating(kind):
         with np.errstate(over="ignore"):
-            number = kind.to_pandas_dtype()(word)  # rounded as the values are: 0.1 is what a float32 of it holds
+            number = kind.to_pandas_dtype()(word)  # rounded as the values are: 0.1 means the float32 nearest to it
         return None if np.isinf(number) and not word.endswith("inf") else pa.scalar(number, kind)
     exact = Decimal(word)
     try:

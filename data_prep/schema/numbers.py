@@ -1,7 +1,8 @@
-"""The numbers of a dense feature: filled, clipped, reshaped, scaled, partly by what the training rows say.
+"""The numbers of a dense feature: filled, clipped, reshaped, scaled, partly with statistics of the training rows.
 
-A column that takes nothing from the training rows is final once it is parsed (`filled`). Otherwise numbers go as far as
-they can (`parsed`), the training rows say the rest (`fit_numbers`), and `refined` makes the feature.
+A column that takes nothing from the training rows is final once it is parsed (`filled`). Otherwise parsing transforms
+its numbers as far as possible (`parsed`), `fit_numbers` takes statistics of the training rows, and `refined` makes the
+feature.
 
 Shapes: `n` rows.
 """
@@ -20,18 +21,18 @@ from data_prep.schema.columns import NumericColumn
 from data_prep.schema.statistics import at_ranks, bounds, moments, quantiles
 
 Parsed = Callable[[], Iterable[pa.Array]]
-"""Gives what `parsed` made of the training rows from the beginning, some at a time; each time the same."""
+"""Gives what `parsed` made of the training rows, some at a time from the beginning; the same at each call."""
 
 
 def interval_of(numbers: pa.Array, bounds: "tuple[float, ...] | NDArray[np.float64]") -> pa.UInt32Array:
-    """How many of ascending bounds are at most each number `[n]`; missing where it is."""
+    """For each number, how many of the ascending bounds are at most that, `[n]`; null where the number is."""
     missing = _mask(numbers)
     places = np.searchsorted(np.asarray(bounds), numbers.fill_null(0).to_numpy(), side="right")
     return pa.array(places.astype(np.uint32), mask=missing)
 
 
 def filled(numbers: pa.Array, column: NumericColumn) -> NDArray[Any]:
-    """The feature `[n]` of a column that takes nothing from the training rows; missing ones are 0 behind all else."""
+    """The feature `[n]` of a column that takes nothing from the training rows; missing ones become 0 at the end."""
     if column.is_missing:
         return numbers.is_null().to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]  # pyarrow has no types
     if column.clip is not None:
@@ -39,14 +40,14 @@ def filled(numbers: pa.Array, column: NumericColumn) -> NDArray[Any]:
     if column.missing is not None:
         numbers = numbers.fill_null(_as(column.missing, numbers.type))
     values: NDArray[Any] = (numbers.fill_null(0) if numbers.null_count else numbers).to_numpy()
-    return _reshaped(values, column)  # 0 is the logarithm, and the root, of what stands for none
+    return _reshaped(values, column)  # a missing number is 0 here, whose logarithm and root are 0
 
 
 def parsed(numbers: pa.Array, column: NumericColumn) -> pa.DoubleArray:
-    """Numbers `[n]` of a column that takes something from the training rows, as far as they can go without it.
+    """Numbers `[n]` of a column that takes something from the training rows, transformed as far as possible without it.
 
-    Those to be filled from there are as in the files; others are filled, clipped, a logarithm or a root. Missing ones
-    that are not filled are null.
+    Columns that are filled from the training rows keep the numbers of the files; others are filled, clipped, and turned
+    into logarithms or roots. Missing numbers that are not filled are null.
     """
     return numbers.cast(pa.float64(), safe=False) if column.fill else _transformed(numbers, column)
 
@@ -55,8 +56,8 @@ def fit_numbers(column: NumericColumn, blocks: Parsed) -> dict[str, Any]:
     """What a column takes from the training rows, as plain values that JSON holds without loss.
 
     Returns:
-        Of these what the column needs: `fill`; ascending `bounds` of the intervals; `rows`, `mean` and `deviation` of
-        the numbers that are standardised; `origin` and `spread` of those that are scaled otherwise.
+        Those of the following that the column needs: `fill`; ascending `bounds` of the intervals; `rows`, `mean` and
+        `deviation` of the numbers, to standardise them; `origin` and `spread`, to scale them otherwise.
     """
     fitted: dict[str, Any] = {}
     present = partial(_present, column, blocks, fitted)
@@ -79,7 +80,7 @@ def fit_numbers(column: NumericColumn, blocks: Parsed) -> dict[str, Any]:
 
 
 def refined(numbers: pa.DoubleArray, column: NumericColumn, fitted: Mapping[str, Any]) -> NDArray[np.float64]:
-    """The feature `[n]` of what `parsed` gave, by what `fit_numbers` gave; missing ones are 0."""
+    """The feature `[n]`, made of what `parsed` and `fit_numbers` gave; missing ones are 0."""
     numbers = _unscaled(numbers, column, fitted)
     missing, values = _mask(numbers), numbers.fill_null(0).to_numpy()
     if column.standardise:
@@ -90,7 +91,7 @@ def refined(numbers: pa.DoubleArray, column: NumericColumn, fitted: Mapping[str,
 
 
 def fault_of(column: NumericColumn, fitted: object) -> str | None:
-    """What recorded values of a column lack; None where they are as `fit_numbers` gives them."""
+    """What is wrong with the recorded values of a column; None where they are as `fit_numbers` gives them."""
     found = fitted if isinstance(fitted, Mapping) else {}
     if column.fill is not None and not _finite([found.get("fill")]):
         return "number to fill"
@@ -112,7 +113,7 @@ def is_ascending(found: object) -> bool:
 
 
 def quantile_numbers(blocks: Callable[[], Iterable[NDArray[np.float64]]], shares: Sequence[float]) -> list[float]:
-    """The numbers of which so large shares, 0 to 1, are smaller; 0 where there are none."""
+    """The quantiles of the numbers at these shares, 0 to 1; 0 where there are no numbers."""
     count = sum(len(numbers) for numbers in blocks())
     return at_ranks(blocks, [min(int(share * count), count - 1) for share in shares]) if count else [0.0] * len(shares)
 
@@ -122,13 +123,13 @@ def _median(blocks: Callable[[], Iterable[NDArray[np.float64]]]) -> float:
 
 
 def _present(column: NumericColumn, blocks: Parsed, fitted: Mapping[str, Any]) -> Iterator[NDArray[np.float64]]:
-    """The numbers that are not missing, as far as what was taken until now makes them."""
+    """The numbers that are not missing, transformed as far as what was taken so far allows."""
     for numbers in blocks():
         yield _unscaled(numbers, column, fitted).drop_null().to_numpy()
 
 
 def _unscaled(numbers: pa.DoubleArray, column: NumericColumn, fitted: Mapping[str, Any]) -> pa.DoubleArray:
-    """Filled, clipped, reshaped, by the values that are there."""
+    """The numbers filled, clipped and reshaped with those values that are in `fitted`."""
     if column.fill and "fill" in fitted:
         numbers = _transformed(numbers.fill_null(fitted["fill"]), column)
     if "bounds" in fitted:
@@ -137,7 +138,7 @@ def _unscaled(numbers: pa.DoubleArray, column: NumericColumn, fitted: Mapping[st
 
 
 def _transformed(numbers: pa.Array, column: NumericColumn) -> pa.DoubleArray:
-    """Numbers `[n]` filled by `missing`, clipped, as logarithms or roots; others that are missing are null."""
+    """Numbers `[n]` filled with `missing`, clipped, and turned into logarithms or roots; null where still missing."""
     if column.missing is not None:
         numbers = numbers.fill_null(_as(column.missing, numbers.type))
     if column.clip is None and not (column.log or column.root):

@@ -1,4 +1,4 @@
-"""The columns of a Parquet file as the fields of a schema: whatever type a writer chose, read as text would be.
+"""Reads the columns of a Parquet file as fields of a schema: whatever their type, values mean what their text would.
 
 Shapes: `n` rows of a block.
 """
@@ -24,9 +24,9 @@ class ParquetFields:
     """Reads blocks of columns.
 
     Args:
-        kinds: the columns that are used, by their names in the file.
+        kinds: the used columns, which have the file's names.
         missing: texts that mean that a value is missing.
-        rows_of: makes parsed rows of their fields.
+        rows_of: makes parsed rows of the columns' fields.
     """
 
     def __init__(self, kinds: Sequence[Column], missing: Sequence[str], rows_of: RowsOf) -> None:
@@ -35,7 +35,7 @@ class ParquetFields:
         self._rows_of = rows_of
 
     def parse(self, block: pa.RecordBatch) -> tuple[pa.RecordBatch, list[BadLine]]:
-        """The good rows, and the bad ones by their numbers in the block."""
+        """The good rows, and the bad ones with their numbers in the block."""
         try:
             return self._rows(block), []
         except _TYPE_ERRORS:
@@ -49,7 +49,7 @@ class ParquetFields:
         return self._rows_of(fields)
 
     def _bad_rows(self, block: pa.RecordBatch, first: int) -> list[BadLine]:
-        """The bad rows of a block that holds one at least: halves with one are halved again."""
+        """The bad rows of a block that holds at least one, found by bisection."""
         if len(block) == 1:
             return [BadLine(first, self._reason(block))]
         bad: list[BadLine] = []
@@ -80,12 +80,12 @@ class ParquetFields:
         """Whether a value `[1]` is missing."""
         try:
             return bool(_present(value, self._missing).null_count)
-        except _TYPE_ERRORS:  # it is no text
+        except _TYPE_ERRORS:  # not a text
             return False
 
 
 def _item_problem(kind: Column, items: Sequence[Any]) -> str | None:
-    """What is wrong with a list, to be put behind it; None where that is not known."""
+    """What is wrong with a list, as words to put after it; None where that is not known."""
     if not isinstance(kind, SparseList):
         return None
     for item in items:
@@ -100,7 +100,7 @@ def _item_problem(kind: Column, items: Sequence[Any]) -> str | None:
 
 
 def unreadable(kind: Column, found: pa.DataType) -> str | None:
-    """Why a column of a type can hold no fields of a kind, and what could; None where it may."""
+    """Why a column of this type cannot hold fields of a kind, and which types could; None where it can."""
     found = _plain(found)
     numbers = pa.types.is_integer(found) or pa.types.is_floating(found) or pa.types.is_decimal(found)
     words = pa.types.is_string(found) or pa.types.is_binary(found)
@@ -122,7 +122,7 @@ def unreadable(kind: Column, found: pa.DataType) -> str | None:
 
 
 def has_weights(found: pa.DataType) -> bool:
-    """Whether a type is of lists of values with weights."""
+    """Whether a type is a list of values with weights."""
     plain = _plain(found)
     item = plain.value_type if pa.types.is_list(plain) else plain
     return bool(pa.types.is_struct(item)) and {"value", "weight"} <= {field.name for field in item}
@@ -145,14 +145,14 @@ def _unreadable_items(kind: SparseList, found: pa.ListType) -> str | None:
 
 
 def read_column(column: pa.Array, kind: Column, missing: Sequence[str]) -> pa.Array:
-    """The fields `[n]` of a column, as `fields.read_fields` gives them of text.
+    """The fields `[n]` of a column, as `fields.read_fields` gives them for text.
 
-    Numbers may be of any type that holds them without loss. Booleans are 0 and 1. A list that is missing is empty.
+    Numbers may have any type that holds them without loss. Booleans are 0 and 1. A missing list is empty.
 
     Args:
-        column: of a type that is not `unreadable`.
-        kind: what it holds.
-        missing: texts that mean that a value is missing, as `without_missing` has it.
+        column: values of a type that is not `unreadable`.
+        kind: what the column holds.
+        missing: texts that mean that a value is missing, as for `without_missing`.
 
     Raises:
         pyarrow.ArrowInvalid: a field is not what it should be.
@@ -184,7 +184,7 @@ def _present(column: pa.Array, missing: Sequence[str]) -> pa.Array:
     """The values `[n]` of a column as texts, numbers or whatever it holds; null where they are missing.
 
     Raises:
-        pyarrow.ArrowInvalid: a text is no UTF-8.
+        pyarrow.ArrowInvalid: a text is not UTF-8.
     """
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
@@ -197,7 +197,7 @@ def _present(column: pa.Array, missing: Sequence[str]) -> pa.Array:
 
 
 def _plain(found: pa.DataType) -> pa.DataType:
-    """The type without dictionary, and with the short form of texts and lists."""
+    """The type without a dictionary, and with the 32-bit forms of texts and lists."""
     if pa.types.is_dictionary(found):
         return _plain(found.value_type)
     if pa.types.is_large_string(found) or pa.types.is_string_view(found):
@@ -224,7 +224,7 @@ def _whole(column: pa.Array) -> pa.Int64Array:
 def _values(column: pa.Array, values: Values) -> pa.Array:
     """The values of a column of numbers."""
     if values is Values.TEXT and pa.types.is_integer(column.type):
-        return column.cast(pa.string())  # those beyond 64 bits with a sign, too
+        return column.cast(pa.string())  # also numbers beyond signed 64 bits
     whole = _whole(column)
     if values is Values.HEX:
         return whole.cast(pa.uint32())
@@ -232,7 +232,7 @@ def _values(column: pa.Array, values: Values) -> pa.Array:
 
 
 def _times(column: pa.Array, written: str) -> pa.Int64Array:
-    """Seconds since 1970, those of fractions rounded down."""
+    """Seconds since 1970, int64; fractions are rounded down."""
     if pa.types.is_temporal(column.type):
         if column.null_count:
             raise pa.ArrowInvalid("a time is missing")
@@ -281,7 +281,7 @@ def _checked(read: pa.Array, kind: Column) -> pa.Array:
 
 
 def _written(value: object) -> bytes:
-    """A value as text would have it."""
+    """A value as it would be written in text."""
     if value is None:
         return b""
     if isinstance(value, bytes):

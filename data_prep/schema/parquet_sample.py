@@ -1,4 +1,4 @@
-"""The columns of a Parquet file as a proposal looks at them: as texts, and whether `prepare` reads what is proposed.
+"""The columns of a Parquet file for a proposal: their values as texts, and whether `prepare` would read a proposal.
 
 Shapes: `n` rows of the sample.
 """
@@ -13,26 +13,26 @@ from data_prep.schema.parquet_fields import ParquetFields, has_weights, unreadab
 from data_prep.schema.rows import field_of
 
 _FIRST_ROWS = 16
-"""Are read first: where all rows are bad, a reason for each would take long."""
+"""Rows that are tried first: if all rows are bad, to find the reason for each would take long."""
 _ZERO_AND_ONE = {"0.0": "0", "1.0": "1"}
 
 
 def is_list(found: pa.DataType) -> bool:
-    """Whether a type is of lists of values, or of values with weights."""
+    """Whether a type is a list of values, or of values with weights."""
     if not (pa.types.is_list(found) or pa.types.is_large_list(found) or pa.types.is_fixed_size_list(found)):
         return False
     return unreadable(SparseList("", weights=":" if has_weights(found) else None), found) is None
 
 
 def is_time(found: pa.DataType) -> bool:
-    """Whether a type is of times since 1970, whatever their unit and zone."""
+    """Whether a type is a time since 1970, whatever its unit and zone."""
     return bool(pa.types.is_timestamp(found) or pa.types.is_date(found))
 
 
 def texts_of(column: pa.Array) -> tuple[str | None, ...]:
-    """The values of a column as text would have them, `[n]`; lists with `|` between; None where one is missing.
+    """The values of a column as they would be written in text, `[n]`; lists with `|` between values; None if missing.
 
-    Of times, which have types of their own, it is said alone whether they are there. Other structures are missing.
+    Times, which have types of their own, are only marked as present or missing. Other structures count as missing.
     """
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
@@ -47,11 +47,11 @@ def texts_of(column: pa.Array) -> tuple[str | None, ...]:
 
 
 def refusal(column: pa.Array, proposed: SchemaColumn, missing: Sequence[str]) -> str | None:
-    """Why `prepare` would not read the values of a column as it is proposed; None where it does.
+    """Why `prepare` would not read the values of a column as is proposed; None where it would.
 
     Args:
         column: the values, `[n]`.
-        proposed: what they shall be.
+        proposed: the proposed description of the column.
         missing: texts that mean that a value is missing.
     """
     kind = field_of(proposed)

@@ -56,11 +56,11 @@ _TIME_NAMES = re.compile(r".*(time|date|hour|day|_at|timestamp|ts)$", re.IGNOREC
 _SEQUENCE_NAMES = re.compile(r".*(hist|seq|seen|last|prev(?!iew)|recent|visited)", re.IGNORECASE)
 _WHOLE = re.compile(r"-?[0-9]+")
 _FEW_NUMBERS = 50
-"""Integers of fewer distinct values are taken for categories."""
+"""Integers with fewer distinct values than this are taken for categories."""
 _OF_TIMES = "a time; kept in the shards, and no feature by itself"
 _RATING_NAMES = re.compile(r"rating|score|stars", re.IGNORECASE)
 _SECONDS = (10**9, 2 * 10**9)
-"""Between 2001 and 2033: integers that may be times."""
+"""Integers in this range, from 2001 to 2033 in seconds, may be times."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class _Guess:
 
     Attributes:
         column: its description.
-        why: in a few words, for a comment.
+        why: the reason in a few words, for a comment.
     """
 
     column: SchemaColumn
@@ -82,11 +82,11 @@ class _Sample:
 
     Attributes:
         rules: how it is written.
-        names: of its columns.
-        columns: their fields as text, `[n]` each; None where one is missing.
+        names: names of its columns.
+        columns: their fields as text, `[n]` each; None where a field is missing.
         lists: names of the columns that hold lists.
-        weighted: of these, the ones whose values have weights.
-        arrays: of a file in Parquet, the columns by their names; empty of text.
+        weighted: those of `lists` whose values have weights.
+        arrays: for a Parquet file, the columns by their names; empty for text.
     """
 
     rules: FileRules
@@ -111,10 +111,10 @@ def propose_schema(name: str) -> str:
     """A schema for files like one, as TOML.
 
     Args:
-        name: of a file of text, plain or compressed, or of Parquet.
+        name: name of a text file, plain or compressed, or of a Parquet file.
 
     Raises:
-        DataError: the file is missing, empty, damaged, or no table.
+        DataError: the file is missing, empty, damaged, or not a table.
     """
     sources = find_sources([name])
     if len(sources) > 1:
@@ -177,7 +177,7 @@ def _text_sample(source: Path) -> _Sample:
         raise DataError(f"{source}: holds zero bytes, so it is no text; name a CSV, TSV or Parquet file")
     lines = [line for line in re.split(r"\r\n|\n|\r", text) if line]
     if len(start) == SAMPLE_BYTES:
-        lines = lines[:-1]  # which is cut off
+        lines = lines[:-1]  # the last line is cut off
     lines = lines[: SAMPLE_ROWS + 1]
     if len(start) == SAMPLE_BYTES and len(lines) < 2:
         raise DataError(
@@ -211,14 +211,14 @@ def _text_sample(source: Path) -> _Sample:
 
 
 def _regularity(lines: Sequence[str], separator: str) -> float:
-    """How much a character looks like the separator: fields of a line, if nearly all lines have as many; else 0."""
+    """How likely a character is the separator: the fields of a line, if nearly all lines have as many; else 0."""
     counts = Counter(len(split_quoted(line, separator)) for line in lines[:200])
     fields, often = counts.most_common(1)[0]
     return fields if fields > 1 and often >= 0.9 * sum(counts.values()) else 0
 
 
 def _named_twice(rows: Sequence[Sequence[str]]) -> str | None:
-    """A name that comes twice in a first row that is a header but for that."""
+    """A name that comes twice in a first row that would otherwise be a header."""
     counts = Counter(rows[0])
     numbered = [f"{name} {place}" if counts[name] > 1 else name for place, name in enumerate(rows[0])]
     found = next((name for name, count in counts.items() if count > 1 and name), None)
@@ -260,12 +260,12 @@ def _is_number(text: str) -> bool:
 
 
 def _all(kind: Column, values: Sequence[str]) -> bool:
-    """Whether all fields may be of a kind."""
+    """Whether all fields can be of a kind."""
     return all(problem(kind, value.encode()) is None for value in values)
 
 
 def _readable_guess(sample: _Sample, number: int) -> _Guess:
-    """What a column seems to be, if `prepare` reads it so from the type that it has in Parquet."""
+    """What a column seems to be, provided that `prepare` can read that from its Parquet type."""
     guess, name = _guess(sample, number), sample.names[number]
     if sample.is_text or not (why := refusal(sample.arrays[name], guess.column, sample.rules.missing)):
         return guess
@@ -273,7 +273,7 @@ def _readable_guess(sample: _Sample, number: int) -> _Guess:
 
 
 def _guess(sample: _Sample, number: int) -> _Guess:
-    """What a column seems to be, by its name and content."""
+    """What a column seems to be, from its name and content."""
     name, fields = sample.names[number], sample.columns[number]
     present = [value for value in fields if value is not None]
     distinct = set(present)
@@ -311,7 +311,7 @@ def _rating_guess(sample: _Sample, number: int, guess: _Guess) -> _Guess:
 
 
 def _time_guess(name: str, present: Sequence[str], sample: _Sample) -> _Guess | None:
-    """A column of times; an order of its own tells none."""
+    """The guess that a column holds times; None if it does not seem to. Ascending numbers alone are no sign of it."""
     named = bool(_TIME_NAMES.fullmatch(name))
     if len(present) < sample.rows:  # a time may not be missing
         return None
@@ -365,7 +365,7 @@ def _list_guess(name: str, items: Sequence[str], separator: str, told: str, weig
 
 
 def _one_label(guesses: Sequence[_Guess], sample: _Sample) -> list[_Guess]:
-    """Keep the likeliest label: by its name, else the first; others become categories."""
+    """Keep the likeliest label, chosen by its name, else the first one; others become categories."""
     labels = [guess for guess in guesses if isinstance(guess.column, LabelColumn)]
     chosen = next((guess for guess in labels if _LABEL_NAMES.fullmatch(guess.column.name)), labels[0])
     rows = sample.columns[sample.names.index(chosen.column.name)]
@@ -385,7 +385,7 @@ def _one_label(guesses: Sequence[_Guess], sample: _Sample) -> list[_Guess]:
 
 
 def _one_time(guesses: Sequence[_Guess]) -> list[_Guess]:
-    """Keep the first time, as a schema has one; others stay unused."""
+    """Keep the first time, since a schema has only one; others are unused."""
     times = [guess for guess in guesses if isinstance(guess.column, TimestampColumn)]
     why = f"another time; a schema has one, which is {times[0].column.name} here" if times else ""
     return [_Guess(UnusedColumn(name=guess.column.name), why) if guess in times[1:] else guess for guess in guesses]
@@ -398,7 +398,7 @@ def _is_positive(label: SchemaColumn, value: str | None) -> bool:
 
 
 def _with_a_category(guesses: Sequence[_Guess], source: Path) -> list[_Guess]:
-    """Make a category of a number, as a schema needs a table."""
+    """Make a number a category if there is none, since a schema needs a table."""
     for number, guess in enumerate(guesses):
         if isinstance(guess.column, NumericColumn):
             values = "integer" if guess.column.integer else "decimal"

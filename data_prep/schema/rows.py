@@ -1,4 +1,4 @@
-"""From the fields of a file's columns to parsed rows, as a schema says: fill, clip, logarithm, intervals, crosses.
+"""Makes parsed rows of the fields of a file's columns, as a schema says: fill, clip, logarithm, intervals, crosses.
 
 Shapes: `n` rows, `N` dense features.
 """
@@ -43,12 +43,12 @@ from data_prep.schema.document import Schema
 from data_prep.schema.numbers import filled, interval_of, parsed
 
 CROSS_SEPARATOR = "\x1f"
-"""Between the two values of a cross of which one is a text or an integer: ASCII's unit separator."""
+"""Separates the two values of a cross if one is a text or a 64-bit integer: ASCII's unit separator."""
 _DAY, _HOUR = 86_400, 3600
 
 
 def field_of(column: SchemaColumn) -> Column:
-    """What the field of a column looks like in a file."""
+    """How the field of a column is written in a file."""
     match column:
         case LabelColumn():
             return Label(column.name, column.positive, column.at_least)
@@ -101,20 +101,20 @@ def _row_column(column: SchemaColumn, schema: Schema) -> Column:
 def unfinished(name: str) -> str:
     """Name of the column of parsed rows that holds the numbers of a column that takes something from training rows.
 
-    No other column has it: names are printable.
+    No other column has this name: all other names are printable.
     """
     return f"{CROSS_SEPARATOR}{name}"
 
 
 def parsed_schema(schema: Schema, row_schema: pa.Schema) -> pa.Schema:
-    """Of rows before they go by what is taken from training rows.
+    """The schema of parsed rows, before anything that is taken from training rows is applied.
 
-    Numbers to be cut at quantiles into categories are numbers yet, and those of dense features that take something
-    stand in columns of their own (`unfinished`).
+    Numbers that will be cut at quantiles into categories are still numbers, and those of dense features that take
+    something are in columns of their own (`unfinished`).
 
     Args:
         schema: says which columns these are.
-        row_schema: of the final rows.
+        row_schema: schema of the final rows.
     """
     for column in schema.outputs:
         if isinstance(column, CategoricalColumn) and column.quantiles is not None:
@@ -130,10 +130,10 @@ class SchemaRows:
 
     Args:
         schema: says how.
-        layout: `layout_of` it.
-        parsed: `parsed_schema` of the rows.
-        labelled: whether there are fields of what no prediction needs; otherwise labels, times and groups that are
-            not there are 0, and weights 1.
+        layout: its `layout_of`.
+        parsed: the `parsed_schema` of the rows.
+        labelled: whether the fields that no prediction needs are there; otherwise absent labels, times and groups are
+            0, and weights 1.
     """
 
     def __init__(self, schema: Schema, layout: RowLayout, parsed: pa.Schema, *, labelled: bool = True) -> None:
@@ -147,7 +147,7 @@ class SchemaRows:
         self._features: list[Any] = [self._outputs[column.name] for column in layout.features]
 
     def rows_of(self, fields: Mapping[str, pa.Array]) -> pa.RecordBatch:
-        """The rows `[n]` of the fields of each column that is used, as `fields.read_fields` gives them."""
+        """The rows `[n]`, made of the fields of each used column, as `fields.read_fields` gives them."""
         layout = self._layout
         rows = len(next(iter(fields.values())))
         if not self._labelled:
@@ -201,7 +201,7 @@ class SchemaRows:
 
 
 def newest(lists: pa.ListArray, longest: int) -> pa.ListArray:
-    """The last `longest` values of each list; shorter ones stay as they are."""
+    """The last `longest` values of each list; shorter lists stay as they are."""
     offsets: NDArray[np.int32] = lists.offsets.to_numpy()
     lengths = np.diff(offsets)
     if lengths.max(initial=0) <= longest:
@@ -216,8 +216,8 @@ def crossed(first: pa.Array, second: pa.Array) -> pa.Array:
     """A value for each pair of values `[n]`, missing where one of the two is.
 
     Returns:
-        int64 of the 32 bits of both, or text of both with `CROSS_SEPARATOR` between them; where one of the two holds
-            it, too, with another one and the characters of the first behind, so that no other pair is the same text.
+        int64 of the 32 bits of both; or a text of both with `CROSS_SEPARATOR` between them. If one of the texts holds
+        the separator, another one and the length of the first text follow, so that no other pair gives the same text.
     """
     if pa.types.is_uint32(first.type) and pa.types.is_uint32(second.type):
         upper, lower = (values.fill_null(0).to_numpy().astype(np.uint64) for values in (first, second))
@@ -232,11 +232,11 @@ def crossed(first: pa.Array, second: pa.Array) -> pa.Array:
 
 
 def part_of(seconds: pa.Int64Array, part: str) -> pa.UInt32Array:
-    """A part of times `[n]`, seconds since 1970, in UTC; missing where they are."""
+    """A part, in UTC, of times `[n]` in seconds since 1970; missing where the time is."""
     match part:
         case "hour":
             found = pc.divide(_modulo(seconds, _DAY), _HOUR)
-        case "weekday":  # 1970 began with a Thursday
+        case "weekday":  # the 1st of January 1970 was a Thursday
             found = _modulo(pc.add(pc.divide(pc.subtract(seconds, _modulo(seconds, _DAY)), _DAY), 3), 7)
         case "day":
             found = pc.day(seconds.cast(pa.timestamp("s")))
@@ -260,7 +260,7 @@ def _remainder(values: pa.Array, modulo: int) -> pa.Array:
 
 
 def _modulo(values: pa.Int64Array, by: int) -> pa.Int64Array:
-    """The remainder, 0 or more, of integers `[n]`; missing where they are."""
+    """The remainder, 0 or more, of integers `[n]`; missing where the integer is."""
     missing = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else None
     return pa.array(values.fill_null(0).to_numpy() % by, mask=missing)
 

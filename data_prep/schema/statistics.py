@@ -1,7 +1,7 @@
 """Statistics of numbers that are exact, whatever the order of the numbers: means, deviations and quantiles.
 
-Sums are those of integers (`ExactSum`), and a quantile is one of the numbers themselves, found by counting, 16 bits of
-its place at a time. So memory is constant, and ranks, threads and blocks change no bit.
+Sums are computed in integers (`ExactSum`), and a quantile is one of the numbers themselves, found by counting keys, 16
+bits at a time. So memory is constant, and the result does not depend on ranks, threads and blocks.
 
 Shapes: `n` numbers of a block.
 """
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bagpipe_hpc.evaluation.exact_sum import ExactSum
 
 Blocks = Callable[[], Iterable[NDArray[np.float64]]]
-"""Gives finite numbers from the beginning, some at a time; each time the same ones."""
+"""Gives finite numbers, some at a time from the beginning; the same ones at each call."""
 
 _DIGIT_BITS = 16
 _DIGITS = 4
@@ -24,7 +24,7 @@ _SIGN = np.uint64(1 << 63)
 
 
 def moments(blocks: Blocks) -> tuple[int, float, float]:
-    """How many numbers there are, their mean and deviation; 0 and 1 of none, a deviation of 1 where all are alike."""
+    """How many numbers there are, their mean and deviation; without numbers 0 and 1, and 1 where all are equal."""
     count, total, squares = 0, ExactSum(), ExactSum()
     for numbers in blocks():
         count += len(numbers)
@@ -61,8 +61,8 @@ def quantiles(blocks: Blocks, intervals: int) -> list[float]:
         intervals: how many are wanted; fewer result where many numbers are equal.
 
     Returns:
-        Of the numbers in ascending order those at the places `k * count // intervals`, k = 1 .. intervals - 1, each
-        once. An interval begins with one of them.
+        The distinct numbers at the ranks `k * count // intervals`, k = 1 .. intervals - 1, of all numbers in ascending
+        order. Each begins an interval.
     """
     count = sum(len(numbers) for numbers in blocks())
     found = at_ranks(blocks, [k * count // intervals for k in range(1, intervals)] if count else [])
@@ -70,8 +70,8 @@ def quantiles(blocks: Blocks, intervals: int) -> list[float]:
 
 
 def at_ranks(blocks: Blocks, ranks: Sequence[int]) -> list[float]:
-    """Of all numbers in ascending order those at some places, which count from 0."""
-    # Each rank is followed by the digits of its number's key: (digits known so far, rank among the numbers with them).
+    """The numbers at some ranks, from 0, of all numbers in ascending order."""
+    # The digits of each number's key are found in turn: (digits known so far, rank among the numbers that have these).
     wanted = [(0, rank) for rank in ranks]
     for digit in range(_DIGITS if wanted else 0):
         prefixes = np.unique(np.array([prefix for prefix, _ in wanted], np.uint64))
@@ -95,7 +95,7 @@ def at_ranks(blocks: Blocks, ranks: Sequence[int]) -> list[float]:
 
 
 def _keys(numbers: NDArray[np.float64]) -> NDArray[np.uint64]:
-    """Integers `[n]` in the order of finite numbers `[n]`; -0 is 0."""
+    """Integers `[n]` that sort as the finite numbers `[n]` do; -0 counts as 0."""
     bits = (numbers + 0.0).view(np.uint64)
     return np.where(bits & _SIGN, ~bits, bits | _SIGN)
 

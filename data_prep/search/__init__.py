@@ -1,1 +1,1 @@
-"""A search for what should become of dense columns before they are trained on."""
+"""A search for the best transforms of dense columns."""

@@ -1,4 +1,4 @@
-"""Groups of columns that a search tries: what proposes them, and a network that learns which groups score well.
+"""Groups of columns that a search tries: the interface that proposes them, and a network that learns to do so.
 
 The network is that of deep clustering (Xie, Girshick, Farhadi, ICML 2016), learned by REINFORCE as in ClusterP3S
 (arXiv 2302.14329): an encoder puts columns into a space of few dimensions, and a column near a centre is
@@ -19,7 +19,7 @@ Assignment = tuple[int, ...]
 
 
 class Clusters(Protocol):
-    """What proposes groups of columns, and is told how good they were."""
+    """Proposes groups of columns, and is told how good they were."""
 
     def propose(self) -> Assignment:
         """The next groups to try."""
@@ -29,12 +29,12 @@ class Clusters(Protocol):
 
 
 class LearnedClusters:
-    """Groups by a network.
+    """Groups that a network proposes.
 
     Args:
-        attributes: of the columns, float32 `[C, A]`.
-        clusters: K.
-        seed: of first weights and proposals.
+        attributes: attributes of the columns, float32 `[C, A]`.
+        clusters: number of clusters K.
+        seed: seed of the first weights and the proposals.
     """
 
     WIDTH = 32
@@ -44,7 +44,7 @@ class LearnedClusters:
     STEPS_AN_EPISODE = 5
     RATE = 0.01
     KEPT_OF_BASELINE = 0.8
-    """Share that the moving averages of the reward and of its square keep from episode to episode."""
+    """Weight of the past in the moving averages of the reward and of its square, from episode to episode."""
     RECONSTRUCTION_WEIGHT = 0.1
     SHARPENING_WEIGHT = 0.1
 
@@ -70,14 +70,14 @@ class LearnedClusters:
         return tuple(drawn.flatten().tolist())
 
     def probabilities(self) -> Tensor:
-        """That each column is of each cluster, `[C, K]`: Student's t of the distances to the centres."""
+        """Probability that each column is in each cluster, `[C, K]`: Student's t of the distances to the centres."""
         encoded = self._encoder(self._attributes)
         nearness = 1 / (1 + (encoded[:, None] - self._centres[None]).square().sum(-1))
         probabilities: Tensor = nearness / nearness.sum(1, keepdim=True)
         return probabilities
 
     def learn(self, assignment: Assignment, reward: float) -> None:
-        """Make groups likelier that did better than those before, and clusters sharper."""
+        """Make groups likelier that did better than earlier ones, and clusters sharper."""
         advantage = self._advantage(reward)
         chosen = torch.tensor(assignment)[:, None]
         for step in range(self.STEPS_AN_EPISODE):
@@ -103,7 +103,7 @@ class LearnedClusters:
         return found
 
     def _first_centres(self, clusters: int) -> Tensor:
-        """Encodings of columns far from each other, each the farthest from those before, then means by K-means."""
+        """First centres: encodings of columns, each the farthest from those before, improved by K-means."""
         with torch.no_grad():
             encoded = self._encoder(self._attributes)
             centres = encoded.mean(0, keepdim=True)
@@ -135,7 +135,7 @@ class LearnedClusters:
 
 
 def _sharpening(probabilities: Tensor) -> Tensor:
-    """Divergence of probabilities `[C, K]` from sharper ones, in which clusters weigh alike (Xie et al., 3.1.3)."""
+    """Divergence of probabilities `[C, K]` from sharper ones with clusters of equal weight (Xie et al., 3.1.3)."""
     with torch.no_grad():
         weight = probabilities.square() / probabilities.sum(0)
         target = weight / weight.sum(1, keepdim=True)

@@ -1,4 +1,4 @@
-"""What columns look like, as numbers that can be compared between columns; of the training rows alone.
+"""Describes columns by numbers that can be compared between columns, from the training rows alone.
 
 Shapes: `C` columns, `A` attributes.
 """
@@ -16,7 +16,7 @@ def describe_columns(features: ColumnFeatures, rows: SampledRows) -> NDArray[np.
     """Attributes of each column, `[C, A]`: each with mean 0 and deviation 1 over the columns, 0 where all are alike.
 
     They are quantiles, mean, deviation, skewness and kurtosis, the shares of missing, negative and zero numbers, how
-    many numbers there are, and the correlation with the label. What may be large is described by its logarithm.
+    many distinct numbers there are, and the correlation with the label. Values that may be large enter as logarithms.
     """
     labels = rows.labels[: rows.train]
     described = []

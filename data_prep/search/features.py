@@ -1,4 +1,4 @@
-"""What each chain makes of each column of the sample, by its training rows alone, and the chains that make sense.
+"""The features that each chain makes of each column of the sample, from its training rows; which chains make sense.
 
 Shapes: `n` rows, `C` columns that are searched, `P` chains.
 """
@@ -20,11 +20,11 @@ class ColumnFeatures:
     """The features of the columns of a sample, each made once.
 
     Attributes:
-        columns: those that are searched: not all training rows are alike. `[C]`
-        left_out: the others.
+        columns: the columns that are searched, whose training rows are not all equal, `[C]`.
+        left_out: the other columns.
         has_missing: whether training rows lack numbers of a column, bool `[C]`.
-        valid: whether a chain makes sense for a column, bool `[C, P]`: training rows become finite, and not all alike,
-            and what scales them is no division by 0.
+        valid: whether a chain makes sense for a column, bool `[C, P]`: its training rows become finite and not all
+            equal, and its scale does not divide by 0.
 
     Args:
         rows: the sample.
@@ -49,7 +49,7 @@ class ColumnFeatures:
         return self._present(self.columns[column].name)
 
     def described(self, choice: Sequence[int]) -> list[NumericColumn]:
-        """The columns of a schema that say so, then those that say where numbers are missing.
+        """The schema's columns for a choice of chains, then those that say where numbers are missing.
 
         Args:
             choice: the number of a chain for each column, `[C]`.
@@ -100,5 +100,5 @@ class ColumnFeatures:
         return present
 
     def _train_rows(self, values: Any) -> Any:
-        """The rows that anything may be taken from, of an array `[n]` of either kind."""
+        """The training rows of an array `[n]`, of numpy or pyarrow: nothing may be taken from others."""
         return values[: self._rows.train]

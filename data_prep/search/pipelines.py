@@ -1,4 +1,4 @@
-"""What may become of a dense column: how it is filled, reshaped and scaled, and the keys of a schema that say so."""
+"""How a dense column may be transformed: filled, reshaped and scaled, and the keys of a schema that say so."""
 
 from dataclasses import dataclass
 from itertools import product
@@ -6,13 +6,13 @@ from itertools import product
 from data_prep.schema.columns import NumericColumn
 
 FILLINGS = ("constant", "mean", "median", "indicator")
-"""What stands for a missing number: 0, the mean, the median; or `indicator`: 0, and a feature of its own is 1."""
+"""What replaces a missing number: 0, the mean, the median; `indicator` is 0, and a further feature that is 1."""
 RESHAPINGS = ("none", "log", "root", "quantiles", "clip")
 SCALINGS = ("none", "standard", "min_max", "robust")
 INTERVALS = 16
-"""Of a column that is cut at quantiles."""
+"""Intervals of a column that is cut at quantiles."""
 CLIPPED_SHARES = (0.01, 0.99)
-"""A column that is clipped is so at these shares of its training rows."""
+"""A column is clipped at these quantiles of its training rows."""
 INDICATOR_ENDING = "_is_missing"
 
 
@@ -35,11 +35,11 @@ class Pipeline:
         return f"{self.filling} > {self.reshaping} > {self.scaling}"
 
     def column(self, given: NumericColumn, clip: tuple[float, float]) -> NumericColumn:
-        """The column of a schema that goes through the chain, whatever was said of it before.
+        """The schema's column with this chain, in place of any transforms that it had.
 
         Args:
-            given: names the column and its kind of number.
-            clip: smallest and largest number, where the chain clips.
+            given: the column; only its name and its kind of number are kept.
+            clip: smallest and largest number, if the chain clips.
         """
         return NumericColumn(
             name=given.name,
@@ -57,7 +57,7 @@ class Pipeline:
 
 
 PIPELINES = tuple(Pipeline(*steps) for steps in product(FILLINGS, RESHAPINGS, SCALINGS))
-"""All chains; a chain's number is its place here."""
+"""All chains; a chain's number is its index here."""
 PLAIN = PIPELINES.index(Pipeline("constant", "none", "none"))
 """The chain that leaves a column as it is."""
 

@@ -1,4 +1,4 @@
-"""`bagpipe search-preprocessing`: finds what should become of the dense columns of files, and writes it as a schema."""
+"""`bagpipe search-preprocessing`: finds transforms of the dense columns of files, and writes them as a schema."""
 
 import csv
 import io
@@ -27,12 +27,12 @@ class Found:
     """What a search found.
 
     Attributes:
-        schema: with what was found; the given one where nothing scored better.
-        given_score: that of the schema as it was given; more is better.
+        schema: the schema with what was found; the given one where nothing scored better.
+        given_score: score of the given schema; more is better.
         columns: names of the columns that were searched, `[C]`.
-        left_out: names of those of which all training rows are alike.
-        clusters: groups of columns at most, no more than columns.
-        tried: everything, in order.
+        left_out: names of the columns whose training rows are all equal.
+        clusters: most groups of columns, no more than columns.
+        tried: everything that was tried, in order.
     """
 
     schema: Schema
@@ -44,12 +44,12 @@ class Found:
 
     @property
     def best(self) -> Try:
-        """What scored best."""
+        """The try that scored best."""
         return best_of(self.tried)
 
     @property
     def is_better(self) -> bool:
-        """Whether that is better than the schema as it was given."""
+        """Whether the best is better than the given schema."""
         return self.best.score > self.given_score
 
 
@@ -63,13 +63,13 @@ def search_preprocessing(
     """Search for groups of the dense columns of a schema, and a chain for each group.
 
     Args:
-        schema: what a chain says replaces what it says of numeric columns; all else stays.
-        rows: of its columns.
+        schema: the schema; a chain replaces the transforms of its numeric columns, and all else stays.
+        rows: sampled rows of its columns.
         settings: how much is tried.
         score: what is compared, `log_loss` or `auc`.
 
     Raises:
-        ConfigError: the search would need the name of a column.
+        ConfigError: a column has a name that the search needs.
         DataError: no column is left to be searched.
     """
     schema_without = _without_indicators(schema)
@@ -98,7 +98,7 @@ def search_preprocessing(
 
 
 def report(found: Found, score: str) -> list[str]:
-    """What a user is told: lines."""
+    """Lines that tell the user what was found."""
     best, fitted = found.best, sum(one.is_fit for one in found.tried)
     lines = [
         f"as given: {shown_score(found.given_score, score)}",
@@ -114,7 +114,7 @@ def report(found: Found, score: str) -> list[str]:
 
 
 def write_found(found: Found, score: str, inputs: Sequence[str], output: Path) -> None:
-    """Write the schema that was found, with what tells it from others beside each column."""
+    """Write the schema that was found, with a comment about the chain beside each column."""
     notes = {name: chain for chain, names in _groups(found) for name in names} if found.is_better else {}
     command = shlex.join(["bagpipe", "prepare", "--schema", output.name, "--input", *inputs, "--output", "shards"])
     heading = [
@@ -142,12 +142,12 @@ def shown_score(value: float, score: str) -> str:
 
 
 def _plain(value: float, score: str) -> float:
-    """A score by its name: a log loss has no minus sign."""
+    """A score as its name means it: a log loss without the minus sign."""
     return -value if score == "log_loss" else value
 
 
 def _groups(found: Found) -> list[tuple[str, list[str]]]:
-    """The chains of the best and the columns of each."""
+    """The chains of the best try, and the columns of each."""
     groups: dict[str, list[str]] = {}
     for name, chain in zip(found.columns, found.best.choice, strict=True):
         groups.setdefault(str(PIPELINES[chain]), []).append(name)
@@ -155,7 +155,7 @@ def _groups(found: Found) -> list[tuple[str, list[str]]]:
 
 
 def _without_indicators(schema: Schema) -> Schema:
-    """A schema without the indicators that an earlier search gave it, so that their names are free."""
+    """A schema without the indicators that an earlier search added, so that their names are free."""
     numeric = [column for column in schema.columns if isinstance(column, NumericColumn)]
     ours = {indicator.name: indicator for indicator in map(indicator_of, numeric)}
     for section, column in schema.placed():
@@ -168,7 +168,7 @@ def _without_indicators(schema: Schema) -> Schema:
 
 
 def _with(schema: Schema, described: Sequence[NumericColumn]) -> Schema:
-    """A schema with other numeric columns, and more derived ones."""
+    """A schema with these numeric columns in place of its own, and with further derived ones."""
     new = {column.name: column for column in described if column.source is None}
     added = tuple(column for column in described if column.source is not None)
     columns = tuple(new.get(column.name, column) for column in schema.columns)

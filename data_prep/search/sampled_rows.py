@@ -1,4 +1,4 @@
-"""The rows that a search looks at: the first ones of the files, never those that `prepare` keeps for tests.
+"""The rows that a search uses: the first ones of the files, never those that `prepare` keeps for tests.
 
 Shapes: `n` rows of the sample.
 """
@@ -32,10 +32,10 @@ class SampledRows:
     """Numeric columns and a label.
 
     Attributes:
-        columns: what the schema says of each.
-        numbers: of each column, as in the files, float64 `[n]`; null where they are missing.
-        labels: float32 `[n]`, 0 or 1.
-        train: the first so many rows are for training, the others for validation.
+        columns: the schema's description of each.
+        numbers: numbers of each column, as in the files, float64 `[n]`; null where they are missing.
+        labels: labels 0 or 1, float32 `[n]`.
+        train: number of rows, the first ones, for training; the others are for validation.
     """
 
     columns: tuple[NumericColumn, ...]
@@ -49,20 +49,21 @@ def read_sample(
 ) -> SampledRows:
     """Read the first rows of the files.
 
-    So many are read that all that are kept are training rows of `bagpipe prepare` with the same files and
-    `test_fraction`.
+    It reads enough rows to be sure that all rows that it keeps are training rows of `bagpipe prepare` with the same
+    files and `test_fraction`.
 
     Args:
         inputs: names and glob patterns of the files, in time order.
-        schema: of their columns; what it says of numbers has no effect on what is read.
+        schema: the schema of their columns; its transforms of numbers have no effect on what is read.
         label: name of the label.
-        rows: how many are kept at most.
+        rows: most rows that are kept.
         test_fraction: the share of all rows, the last ones, that are for tests.
-        validation_fraction: the share of the rows that are kept, the last ones, that are for validation.
+        validation_fraction: the share of the kept rows, the last ones, that are for validation.
 
     Raises:
-        ConfigError: there would be no validation rows, or none but for tests.
-        DataError: a file is missing, damaged, or has a malformed row, or there are too few rows, or labels are alike.
+        ConfigError: there would be no validation rows, or only test rows.
+        DataError: a file is missing, damaged, or has a malformed row, or there are too few rows, or all labels are
+            equal.
     """
     if not validation_fraction > 0:
         raise ConfigError(f"--validation-fraction {validation_fraction}: use more than 0: scores need validation rows")
@@ -93,7 +94,7 @@ def read_sample(
 
 
 def label_of(schema: Schema, name: str | None) -> str:
-    """The label that is to be predicted: the one that is named, or the first.
+    """The label to predict: the one that is named, or the first.
 
     Raises:
         ConfigError: there is no such label.
@@ -106,7 +107,7 @@ def label_of(schema: Schema, name: str | None) -> str:
 
 def _reading(schema: Schema, columns: Sequence[NumericColumn], label: str) -> Schema:
     """A schema that reads the numbers as they are, the label and, since it must have one, a column with a table."""
-    # Numbers that are to be standardised stand in the parsed rows as they are, with what is missing.
+    # Parsed rows hold numbers that are to be standardised as they are, with missing ones as nulls.
     plain = {c.name: NumericColumn(name=c.name, integer=c.integer, standardise=True) for c in columns}
     first_table = next(column for column in schema.outputs if isinstance(column, TableColumn))
     derived = tuple(column for column in schema.derived if column is first_table)

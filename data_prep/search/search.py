@@ -1,4 +1,4 @@
-"""The search: groups of columns above, a random chain for each group below, and the best of all that was tried.
+"""The search: groups of columns are proposed, chains are drawn for each group, and the best of all is kept.
 
 Shapes: `C` columns, `P` chains, `K` clusters.
 """
@@ -24,10 +24,10 @@ class SearchSettings:
     """How much is tried.
 
     Attributes:
-        clusters: groups of columns K at most.
-        episodes: E, how often groups are proposed.
-        draws: R, how often chains are drawn for them.
-        fits: models that are fitted at most; None: E times R.
+        clusters: most groups of columns, K.
+        episodes: how often groups are proposed, E.
+        draws: how often chains are drawn for them, R.
+        fits: most models that are fitted; None: E times R.
         seed: same seed, same result.
     """
 
@@ -48,10 +48,10 @@ class Try:
     """Chains that were scored.
 
     Attributes:
-        episode: in which, from 0.
+        episode: the episode, from 0.
         assignment: the cluster of each column.
         choice: the chain of each column.
-        score: more is better.
+        score: the score; more is better.
         is_fit: whether a model was fitted for it; otherwise the same chains had been tried before.
     """
 
@@ -69,12 +69,12 @@ def search(
     clusters: Clusters,
     settings: SearchSettings,
 ) -> list[Try]:
-    """All that was tried, in order.
+    """Search, and return all that was tried, in order.
 
     Args:
-        valid: which chains make sense for which column, `[C, P]`; for each one at least.
-        has_missing: of which columns numbers are missing, `[C]`.
-        score: of chains.
+        valid: which chains make sense for which column, bool `[C, P]`; at least one for each column.
+        has_missing: which columns lack numbers, bool `[C]`.
+        score: scores a choice of chains.
         clusters: proposes groups of columns.
         settings: how much is tried.
     """
@@ -100,16 +100,16 @@ def search(
 
 
 def best_of(tried: Sequence[Try]) -> Try:
-    """The one with the best score, the first of them."""
+    """The try with the best score; of equal ones the first."""
     return max(tried, key=lambda one: one.score)
 
 
 def _draw(
     assignment: Assignment, valid: NDArray[np.bool_], has_missing: NDArray[np.bool_], rng: np.random.Generator
 ) -> Choice:
-    """A chain for each cluster, out of those that make sense for all of its columns.
+    """Draw a chain for each cluster, out of those that make sense for all its columns.
 
-    Where no number of the cluster is missing, all fillings are the same, and one stands for them.
+    Where no number of the cluster is missing, all fillings do the same, and only one of them is used.
     """
     groups = np.array(assignment)
     choice = np.zeros(len(groups), dtype=np.int64)

@@ -1,7 +1,7 @@
-"""A small model that says how good features are: logistic regression by so many steps of gradient descent.
+"""A small model that says how good features are: logistic regression by a fixed number of steps of gradient descent.
 
 It is trained as a network is, by steps of one size, and not to its optimum: numbers that are scaled badly are learned
-badly, which is a part of what a chain is to be judged by.
+badly, and a chain is to be judged by that, too.
 
 Shapes: `n` rows, `N` features.
 """
@@ -22,13 +22,13 @@ def score_features(features: NDArray[np.float32], labels: NDArray[np.float32], t
     """How well the model predicts the validation rows; more is better.
 
     Args:
-        features: of all rows, `[n, N]`.
-        labels: 0 or 1, `[n]`.
-        train: the first so many rows train the model, the others are predicted.
-        score: `log_loss`, which is given with a minus sign, or `auc`.
+        features: features of all rows, float32 `[n, N]`.
+        labels: labels 0 or 1, float32 `[n]`.
+        train: number of rows, the first ones, that train the model; it predicts the others.
+        score: `log_loss`, which is returned with a minus sign, or `auc`.
 
     Returns:
-        The score; that of a model that predicts the mean label of the training rows, if it is no better or diverges.
+        The score; if the model diverges or is no better, the score of predicting the training rows' mean label.
     """
     click_rate = float(labels[:train].mean())
     bias = math.log(click_rate / (1 - click_rate))
@@ -39,9 +39,9 @@ def score_features(features: NDArray[np.float32], labels: NDArray[np.float32], t
 
 
 def _logits(features: NDArray[np.float32], labels: NDArray[np.float32], bias: float) -> NDArray[np.float32]:
-    """What a model that was trained on the first rows says of the others."""
+    """Logits of the other rows, float32, by a model that was trained on the first rows."""
     train = len(labels)
-    with np.errstate(all="ignore"):  # a model that diverges is judged by what comes of it
+    with np.errstate(all="ignore"):  # a model that diverges is judged by its logits
         known = np.concatenate((features[:train], np.ones((train, 1), np.float32)), axis=1)
         weights = np.zeros(known.shape[1], np.float32)
         weights[-1] = bias

@@ -23,7 +23,7 @@ TABLE_IDS = (
     1460, 583, 60000, 30000, 305, 24, 12517, 633, 3, 20000, 5683, 50000, 3194,
     27, 14992, 40000, 10, 5652, 2173, 4, 45000, 18, 15, 25000, 105, 22000,
 )
-"""Distinct ids of each table unless others are asked for: `KAGGLE_IDS`, the largest cut to 10,000s."""
+"""Default number of distinct ids of each table: `KAGGLE_IDS`, with the largest cut to tens of thousands."""
 MISSING_IDS = (
     0, 0, .03, .03, 0, .12, 0, 0, 0, 0, 0, .03, 0,
     0, 0, .03, 0, 0, .44, .44, .03, .76, 0, .03, .44, .44,
@@ -100,7 +100,7 @@ class _Features:
             features.log_odds[:] += np.where(missing, 0.0, model.id_weights[table][ids])
         for column, weight in enumerate(model.integer_weights):
             standard = rng.standard_normal(BLOCK_ROWS)
-            # The subtraction gives zeros, and now and then a negative count, both of which the real data has.
+            # The subtraction gives zeros, and sometimes a negative count, both of which the real data has.
             logarithm = INTEGER_LOG_MEAN[column] + INTEGER_LOG_STD[column] * standard
             missing = rng.random(BLOCK_ROWS) < MISSING_INTEGERS[column]
             features.integers.append(np.floor(np.exp(logarithm)).astype(np.int64) - (column == 1))
@@ -114,7 +114,7 @@ def click_blocks(rows: int, seed: int, zipf: float, ids_at_most: int | None) -> 
 
     Args:
         rows: number of rows, 1 or more.
-        seed: choice of the planted model and of the rows, 0 or more.
+        seed: determines the planted model and the rows, 0 or more.
         zipf: exponent of the popularity of ids, 0 or more.
         ids_at_most: cut the tables of the Criteo Kaggle data to this many ids each; None takes `TABLE_IDS`.
     """

@@ -1,4 +1,4 @@
-"""What all kinds of synthetic rows are drawn with.
+"""Functions with which all kinds of synthetic rows are drawn.
 
 Shapes: `n` rows.
 """
@@ -11,7 +11,7 @@ BLOCK_ROWS = 65536
 
 
 def popularity(ids: int, zipf: float) -> NDArray[np.float64]:
-    """The probability of an id up to each rank, float64 `[ids]`: that of a rank is proportional to rank ** -zipf."""
+    """Cumulative probabilities of ids by rank, float64 `[ids]`: that of a rank is proportional to rank ** -zipf."""
     shares = np.cumsum(np.arange(1, ids + 1, dtype=np.float64) ** -zipf)
     cumulative: NDArray[np.float64] = shares / shares[-1]
     return cumulative

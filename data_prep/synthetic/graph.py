@@ -1,6 +1,6 @@
-"""A synthetic graph: communities of nodes, few of which have very many neighbours, and labels that follow communities.
+"""A synthetic graph: communities of nodes, a few nodes with very many neighbours, and labels that follow communities.
 
-A model that looks at a node's neighbours finds its community, also of a node that it was not trained on.
+A model that looks at a node's neighbours finds its community, even for a node that it was not trained on.
 
 Legend: `N` nodes, `E` edges.
 """
@@ -19,13 +19,13 @@ from data_prep.synthetic.drawing import popularity
 
 EDGES_NAME, NODES_NAME = "edges.tsv", "nodes.csv"
 COMMUNITIES = 8
-"""The label of a node is 1 in every other one."""
+"""Number of communities; the label of nodes is 1 in every other one."""
 _WITHIN = 0.8
 """Share of edges that stay within a community; the others lead anywhere."""
 _WRONG = 0.1
-"""Share of labels that are the other one."""
+"""Share of labels that are flipped."""
 _NODE_BYTES, _EDGE_BYTES = 48, 64
-"""What is held of each at most while a graph is drawn: of three graphs of other shapes three quarters of it were."""
+"""Most memory for each while a graph is drawn; graphs of three other shapes took three quarters of it."""
 
 
 def generate_graph(nodes: int, output: Path, *, degree: float = 10.0, zipf: float = 0.8, seed: int = 1) -> None:
@@ -35,12 +35,12 @@ def generate_graph(nodes: int, output: Path, *, degree: float = 10.0, zipf: floa
         nodes: number of nodes N, `COMMUNITIES` or more.
         output: folder to write, which is made.
         degree: neighbours of a node on average; E is half of it times N.
-        zipf: a node's share of the ends of edges is rank ** -zipf; ranks have nothing to do with node numbers.
-        seed: choice of everything, 0 or more.
+        zipf: a node's share of the ends of edges is proportional to rank ** -zipf; ranks are unrelated to node numbers.
+        seed: determines everything that is drawn, 0 or more.
 
     Raises:
-        ConfigError: there are too few nodes, or a file is there already or cannot be written.
-        CapacityError: this host has not the memory to draw so many.
+        ConfigError: there are too few nodes, or a file exists or cannot be written.
+        CapacityError: this host lacks the memory to draw so many.
     """
     if nodes < COMMUNITIES:
         raise ConfigError(f"generate-graph: --nodes {nodes}: use {COMMUNITIES} or more, one of each community")
@@ -52,7 +52,7 @@ def generate_graph(nodes: int, output: Path, *, degree: float = 10.0, zipf: floa
     edges = max(1, int(nodes * degree / 2))
     sources = np.searchsorted(popularity(nodes, zipf), rng.random(edges), side="right")
     anywhere = np.searchsorted(popularity(nodes, zipf), rng.random(edges), side="right")
-    # The same rank, but for the community: ranks of a community are COMMUNITIES apart.
+    # About the same rank, in the source's community: ranks of a community are COMMUNITIES apart.
     within = anywhere - anywhere % COMMUNITIES + sources % COMMUNITIES
     within = np.where(within < nodes, within, within - COMMUNITIES)
     targets = np.where(rng.random(edges) < _WITHIN, within, anywhere)

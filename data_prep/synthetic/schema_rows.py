@@ -1,7 +1,8 @@
 """Synthetic rows of any schema, with labels from a planted model that its columns can find.
 
-Every id, every number and, where a sequence shares its table with a category, the likeness of the two adds to the
-log-odds of a label: ids belong to `KINDS` kinds, and a click is likelier on what has the kind of the newest values.
+Every id, every number and, where a sequence shares its table with a category, the similarity of the two adds to the
+log-odds of a label: ids belong to `KINDS` kinds, and a click is likelier if the category has the kind of the newest
+values.
 
 Shapes: `n` rows of a block, `I` ids of a table, `H` values of all lists of a block.
 """
@@ -37,15 +38,15 @@ Int64s = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 TABLE_IDS = (20_000, 1_000, 24)
-"""Ids of the tables, in turn; those of sequences have the most."""
+"""Numbers of ids, which tables take in turn; tables of sequences take the largest."""
 KINDS = 16
-"""Kinds of ids: that of an id is its remainder."""
+"""Number of kinds of ids: the kind of an id is its remainder."""
 RATES = (0.25, 0.05)
-"""Shares of rows with 1: of the first label, and of the others."""
+"""Shares of rows with label 1: for the first label, and for the others."""
 FIRST_SECOND, SECONDS_A_ROW, ROWS_A_GROUP = 1_700_000_000, 3, 20
-"""When the first row happens, and how many rows follow each other how fast and in which group."""
+"""Time of the first row, seconds from a row to the next, and rows of a group."""
 LONGEST, MEAN_LENGTH, NEWEST = 30, 8, 10
-"""Values of a list, and those of a sequence that a label depends on."""
+"""Most and mean values of a list, and how many of a sequence's newest values a label depends on."""
 _MISSING = 0.05
 _OWN_KIND = 0.7
 """Share of values of a sequence that have the kind that the row likes."""
@@ -57,15 +58,15 @@ class _Table:
     """The ids of a table.
 
     Attributes:
-        cumulative: probability of an id up to each, float64 `[I]`.
-        appeal: what each adds to the log-odds, float64 `[I]`.
+        cumulative: cumulative probabilities of the ids, float64 `[I]`.
+        appeal: what each id adds to the log-odds, float64 `[I]`.
     """
 
     cumulative: Floats
     appeal: Floats
 
     def draw(self, rng: np.random.Generator, count: int) -> Int64s:
-        """So many ids, by popularity."""
+        """`count` ids, drawn by popularity."""
         ids: Int64s = np.searchsorted(self.cumulative, rng.random(count), side="right").astype(np.int64)
         return np.minimum(ids, len(self.cumulative) - 1)
 
@@ -76,7 +77,7 @@ class _Table:
 
 
 class _World:
-    """What rows are drawn from; the same for one seed."""
+    """What rows are drawn from; the same for the same seed."""
 
     def __init__(self, schema: Schema, seed: int, zipf: float, ids_at_most: int | None) -> None:
         rng = np.random.default_rng([seed, 0])
@@ -95,7 +96,7 @@ class _World:
 
 @dataclass(frozen=True)
 class _Rows:
-    """The columns of a block but for its labels, and the log-odds of the first label before their intercept, `[n]`."""
+    """The columns of a block without its labels, and the log-odds of the first label before the intercept, `[n]`."""
 
     columns: dict[str, pa.Array]
     log_odds: Floats
@@ -107,9 +108,9 @@ def schema_blocks(schema: Schema, rows: int, seed: int, zipf: float, ids_at_most
     Numbers, texts, lists and times have types that Parquet keeps; `as_text` makes fields of them.
 
     Args:
-        schema: what the columns are; derived ones are not written.
+        schema: describes the columns; derived ones are not written.
         rows: number of rows, 1 or more.
-        seed: choice of the planted model and of the rows, 0 or more.
+        seed: determines the planted model and the rows, 0 or more.
         zipf: exponent of the popularity of ids, 0 or more.
         ids_at_most: most ids of a table; None takes `TABLE_IDS`.
     """
@@ -130,7 +131,7 @@ def schema_blocks(schema: Schema, rows: int, seed: int, zipf: float, ids_at_most
 
 
 def as_text(schema: Schema, rows: pa.Table) -> pa.Table:
-    """The rows of a block as fields of text: lists joined."""
+    """The rows of a block as text fields, with lists joined."""
     columns = [
         _joined(column, rows.column(column.name)) if isinstance(column, MultiHotColumn) else rows.column(column.name)
         for column in schema.columns
@@ -139,10 +140,10 @@ def as_text(schema: Schema, rows: pa.Table) -> pa.Table:
 
 
 def needs_quotes(schema: Schema) -> bool:
-    """Whether fields of the rows, or names of columns, have to stand in quotes where they are written as text.
+    """Whether fields of the rows, or names of columns, need quotes when they are written as text.
 
     Raises:
-        ConfigError: they have to, and the file has no quotes; or no field can hold them.
+        ConfigError: they need quotes, and the file has none; or no field can hold them.
     """
     character, found = schema.file.character, False
     for column in schema.columns:
@@ -167,7 +168,7 @@ def needs_quotes(schema: Schema) -> bool:
 
 
 def require_times(schema: Schema) -> None:
-    """See that times can be written as a schema has them.
+    """Check that times can be written in the schema's format.
 
     Raises:
         ConfigError: they cannot.
@@ -227,7 +228,7 @@ def _table_of(column: TableColumn) -> str:
 
 
 def _numbers(column: Any, rng: np.random.Generator) -> tuple[pa.Array, Floats]:
-    """Log-normal numbers `[n]` within a column's clip, 5 % of them missing, and their places in standard deviations."""
+    """Log-normal numbers `[n]`, 5 % of them missing, and the standard normals of which they were made, 0 if missing."""
     standard = rng.standard_normal(BLOCK_ROWS)
     missing = rng.random(BLOCK_ROWS) < _MISSING
     numbers = np.round(np.exp(2.0 + standard), 2)
@@ -237,7 +238,7 @@ def _numbers(column: Any, rng: np.random.Generator) -> tuple[pa.Array, Floats]:
 
 
 def _values(column: Any, ids: Int64s, missing: NDArray[np.bool_] | None) -> pa.Array:
-    """What stands for ids in a file."""
+    """The values of ids in a file."""
     if column.values == "hex":
         return format_hex(scatter_ids(ids, 0), np.zeros(len(ids), np.bool_) if missing is None else missing)
     if column.values == "integer":
@@ -303,7 +304,7 @@ def _times(column: TimestampColumn, seconds: Int64s) -> pa.Array:
 def _label(
     column: LabelColumn, missing: Sequence[str], clicked: NDArray[np.bool_], rng: np.random.Generator
 ) -> pa.Array:
-    """Labels `[n]` as the column has them: 0 or 1, words that are none of the `missing` ones, or numbers."""
+    """Labels `[n]` as the column writes them: 0 or 1, words that are not in `missing`, or numbers."""
     if column.positive:
         words = chain(("0", "no", "other"), (f"other{number}" for number in count(1)))
         other = next(word for word in words if word not in (*column.positive, *missing))

@@ -1,7 +1,7 @@
-"""Synthetic histories: users of a taste, items of genres, and clicks on what is like the newest items of a history.
+"""Synthetic histories: users with tastes, items of genres, and clicks on items like the newest ones of a history.
 
-A model that pools a history, or better attends to the items in it that are like the one on offer, finds what a click
-depends on.
+A model that pools a history, or better one that attends to those of its items that are like the offered one, finds what
+a click depends on.
 
 Shapes: `n` rows of a block, `H` items of all their histories, `U` users, `I` items.
 """
@@ -22,14 +22,14 @@ Int64s = NDArray[np.int64]
 USERS, ITEMS, GENRES = 50_000, 20_000, 24
 """Distinct ids of each table."""
 CLICK_RATE, BUY_RATE = 0.25, 0.05
-"""Shares of rows with label 1: an item is bought only after a click."""
+"""Shares of rows with label 1, for each label: an item is bought only after a click."""
 LONGEST_HISTORY, MEAN_HISTORY = 50, 12
 NEWEST_ITEMS = 10
-"""So many items at the end of a history decide about a click."""
+"""How many items at the end of a history decide about a click."""
 _NO_HISTORY, _NO_GENRE, _NO_PRICE = 0.15, 0.05, 0.05
 """Shares of rows without a history, without a genre, and without a price."""
 _OWN_TASTE = 0.75
-"""Share of items that are drawn from a user's two genres; the others are any, by popularity."""
+"""Share of items that are drawn from a user's two genres; the others are drawn from all, by popularity."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,13 @@ class _World:
     Attributes:
         users: cumulative probability of each user, float64 `[U]`.
         items: cumulative probability of each item, sorted by genre, float64 `[I]`.
-        by_genre: the items in that order, int64 `[I]`.
-        genre_starts: where a genre begins in it, and the end, int64 `[GENRES + 1]`.
+        by_genre: the items sorted by genre, int64 `[I]`.
+        genre_starts: where each genre begins in `by_genre`, and the end, int64 `[GENRES + 1]`.
         item_genres: first and second genre of each item, int64 `[I, 2]`.
-        first_share: how much of an item is of its first genre, hundredths, int64 `[I]`; 100 for items of one genre.
-        user_genres: what each user likes most, and second, int64 `[U, 2]`.
+        first_share: the first genre's share of an item, in hundredths, int64 `[I]`; 100 for items of one genre.
+        user_genres: the genres that each user likes most and second most, int64 `[U, 2]`.
         item_appeal: what each item adds to the log-odds of a click, float64 `[I]`.
-        user_appetite: what each user adds to them, float64 `[U]`.
+        user_appetite: what each user adds to the log-odds of a click, float64 `[U]`.
     """
 
     users: NDArray[np.float64]
@@ -77,7 +77,7 @@ class _World:
         )
 
     def items_for(self, rng: np.random.Generator, users: Int64s) -> Int64s:
-        """An item for each of some users, int64 `[as users]`: mostly of a genre that the user likes."""
+        """An item for each of `users`, int64 of the same shape: mostly of a genre that the user likes."""
         genres = self.user_genres[users, (rng.random(len(users)) < 0.3).astype(np.int64)]
         any_genre = rng.random(len(users)) >= _OWN_TASTE
         first = np.where(any_genre, 0, self.genre_starts[genres])
@@ -95,13 +95,13 @@ class _Rows:
     """The features of a block of rows.
 
     Attributes:
-        users: int64 `[n]`.
-        items: what is on offer, int64 `[n]`.
-        lengths: items of each history, int64 `[n]`.
-        history: these items, oldest first, int64 `[H]`.
-        price: times that of a usual item, float64 `[n]`, of two decimals.
+        users: the user of each row, int64 `[n]`.
+        items: the item on offer, int64 `[n]`.
+        lengths: number of items of each history, int64 `[n]`.
+        history: items of all histories, oldest first, int64 `[H]`.
+        price: price relative to a usual item, float64 `[n]`, with two decimals.
         affinity: share of the newest items of the history that have the first genre of the item, float64 `[n]`.
-        log_odds: of a click, before their intercept, float64 `[n]`.
+        log_odds: log-odds of a click before the intercept, float64 `[n]`.
     """
 
     users: Int64s
@@ -127,7 +127,7 @@ class _Rows:
 
 
 def _affinity(world: _World, items: Int64s, lengths: Int64s, history: Int64s) -> NDArray[np.float64]:
-    """How much of the newest part of each history is like the item on offer, float64 `[n]`; 0 without a history."""
+    """Share of each history's newest items that are like the item on offer, float64 `[n]`; 0 without a history."""
     rows = np.repeat(np.arange(len(items)), lengths)
     from_end = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(history))
     alike = world.item_genres[history, 0] == world.item_genres[items[rows], 0]
@@ -141,7 +141,7 @@ def sequence_blocks(rows: int, seed: int, zipf: float, ids_at_most: int | None) 
 
     Args:
         rows: number of rows, 1 or more.
-        seed: choice of users, items and rows, 0 or more.
+        seed: determines users, items and rows, 0 or more.
         zipf: exponent of the popularity of users and items, 0 or more.
         ids_at_most: most users and most items; None takes `USERS` and `ITEMS`.
     """
@@ -173,7 +173,7 @@ def sequence_blocks(rows: int, seed: int, zipf: float, ids_at_most: int | None) 
 
 
 def _buying(rows: _Rows) -> NDArray[np.float64]:
-    """Log-odds `[n]` that an item is bought once it was clicked, before their intercept."""
+    """Log-odds `[n]` that an item is bought once it was clicked, before the intercept."""
     log_odds: NDArray[np.float64] = 1.5 * rows.affinity - 0.8 * np.log(np.maximum(rows.price, 0.01))
     return log_odds
 
@@ -193,6 +193,6 @@ def _hundredths(numbers: Int64s) -> pa.StringArray:
 
 
 def _joined(texts: pa.StringArray, lengths: Int64s) -> pa.StringArray:
-    """A text for each row `[n]`: so many of the texts, one row after the other, with `|` between them."""
+    """A text for each row `[n]`: the next `lengths` texts of each row, joined with `|`."""
     offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
     return pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), texts), "|")
