@@ -21,10 +21,10 @@ TESTS ?= tests/end_to_end tests/mpi tests/fuzz tests/unit tests/gpu
 VENV := .venv$(if $(filter-out mpich,$(MPI)),-$(MPI))
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-# Where it is set, each rank and each process that runs tests compiles all modules anew.
+# If it were set, each rank and each process that runs tests would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-# A folder for each set of rows: real ones are told apart by the paths, sizes, times of change and order of their files.
+# A folder for each set of rows; for real rows it depends on the paths, sizes, times of change and order of their files.
 ifeq ($(CRITEO),)
 RUN := build/quickstart$(if $(filter-out 200000,$(ROWS)),-$(ROWS))
 else
@@ -51,7 +51,7 @@ train: $(RUN)/prepared ## train DLRM on RANKS ranks: on synthetic clicks, or on 
 	scripts/run_ranks.sh $(RANKS) bagpipe train $(CONFIG) \
 	  data.path=$(RUN)/shards train.output=$(RUN)/run train.overwrite=true $(SET)
 
-# Before anything is set up for the comparison.
+# Checked before anything is set up for the comparison.
 .PHONY: trained
 trained:
 	@[ -d $(RUN)/run ] || { echo "nothing to compare with: run make train first" >&2; exit 1; }
@@ -82,8 +82,8 @@ $(RUN)/prepared: | setup
 	@touch $@
 endif
 
-# Three at a time, on two cores as well: what waits for ranks or for a limit leaves them idle. Each computes in one thread
-# where a test does not say otherwise: the second one of a sum would wait for its core longer than it adds.
+# Three files at a time even on two cores: tests that wait for ranks or for a time limit leave cores idle. Each test
+# computes in one thread unless it says otherwise: a second thread would wait longer for its core than it adds.
 PYTEST := OMP_NUM_THREADS=1 python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: test

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# The files that CRITEO of `make train` names, in time order, each ended by a NUL; or a number that tells them from others:
+# Print the files that CRITEO of `make train` names, in time order, each ended by a NUL; with --key, a number for them:
 #
 #   scripts/criteo_files.sh [--key] 'day_0 day_1'        day_*        '"my clicks.tsv" more.tsv'
 #
-# A path or a pattern may hold blanks. What is neither is several of them, with blanks between them and quotes as in a shell.
-# In a pattern's files numbers are sorted by value. The number stands for their paths, sizes, times of change and order.
+# The argument is a path or a pattern, which may hold blanks. If there is no such file, it is taken for several of them,
+# with blanks between them and quotes as in a shell. The files of a pattern are sorted with numbers by value. The number
+# of --key depends on the paths, sizes, times of change and order of the files.
 set -euo pipefail
 shopt -s nullglob
 
@@ -22,7 +23,7 @@ add_files() {
   fi
   [ ! -d "$1" ] || fail "$1 is a folder; name its files, such as $1/day_*"
   [ ! -e "$1" ] || fail "$1 is no regular file; write its rows to one"
-  # shellcheck disable=SC2206  # patterns are to be expanded; without IFS blanks divide nothing
+  # shellcheck disable=SC2206  # patterns must be expanded; without IFS, blanks do not split them
   found=($1)
   for at in "${!found[@]}"; do
     [ -f "${found[at]}" ] || unset "found[at]"

@@ -1,6 +1,6 @@
-"""Print with which settings one rank repeats a run: reference_settings.py RUN/config.toml [section.field=value ...].
+"""Print the settings for one rank to repeat a run: reference_settings.py RUN/config.toml [section.field=value ...].
 
-They are those given, a line each, and what the run has settled: where it computed, and with which linear layers.
+They are the given ones, a line each, and what the run itself has chosen: its device, and its linear layers.
 """
 
 import sys
@@ -12,7 +12,7 @@ SETTLED = ("kernels.linear", "train.device")
 
 
 def reference_settings(config: Path, given: Iterable[str]) -> Iterator[str]:
-    """See above; what was left to the run (`auto`) is as the run had it."""
+    """The lines to print; a given `auto` is replaced by what the run has chosen."""
     recorded = tomllib.loads(config.read_text(encoding="utf-8"))
     named = set()
     for text in given:

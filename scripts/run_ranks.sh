@@ -10,7 +10,7 @@
 #
 # Ctrl-C ends the ranks; the exit status is then 130.
 set -euo pipefail
-# Of a daemon that has closed them: MPICH's launcher ends for it, without a word where nobody hears stderr.
+# A daemon may have closed stdout or stderr, and MPICH's launcher then fails, silently if stderr is closed.
 [ -e /dev/fd/1 ] || exec >/dev/null
 [ -e /dev/fd/2 ] || exec 2>/dev/null
 # shellcheck source=scripts/rank_environment.sh
@@ -22,7 +22,7 @@ if [ $# -lt 2 ]; then
 fi
 ranks=$1
 shift
-if [[ ! $ranks =~ ^[1-9][0-9]{0,5}$ ]]; then # what is no number, launchers take for 1 rank, or for the command
+if [[ ! $ranks =~ ^[1-9][0-9]{0,5}$ ]]; then # launchers take anything else for 1 rank, or for the command
   printf 'run_ranks: %q: is no number of ranks; write run_ranks.sh N COMMAND..., N from 1 to 999999\n' "$ranks" >&2
   exit 2
 fi
@@ -34,7 +34,7 @@ if ! command -v "${launcher[0]}" >/dev/null; then
   exit 127
 fi
 
-# Open MPI alone reads these; MPICH needs none of them.
+# Only Open MPI reads these; MPICH needs none of them.
 if [ "$(id -u)" = 0 ]; then
   # Containers run as root, which mpirun refuses unless told twice.
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -47,17 +47,17 @@ export OMPI_MCA_mpi_yield_when_idle=${OMPI_MCA_mpi_yield_when_idle:-1}
 # On one machine UCX only reports, as an error, that it has no network to use.
 export OMPI_MCA_osc=${OMPI_MCA_osc:-^ucx}
 
-# What a rank writes to is a pipe to the launcher: only this script knows whether it ends on a terminal, and how wide that is.
+# Ranks write into a pipe to the launcher: only this script knows whether it ends on a terminal, and how wide that is.
 unset BAGPIPE_TERMINAL_COLUMNS BAGPIPE_STDOUT_TERMINAL
 if [ -t 1 ]; then export BAGPIPE_STDOUT_TERMINAL=1; fi
 if [ -t 2 ]; then
   read -r _ columns < <(stty size <&2 2>/dev/null) || columns=0
-  if [ "${columns:-0}" -eq 0 ]; then columns=80; fi # a terminal that does not know
+  if [ "${columns:-0}" -eq 0 ]; then columns=80; fi # a terminal that does not know its width
   export BAGPIPE_TERMINAL_COLUMNS=$columns
 fi
 
-# `timeout` ends the whole process group, by force a little later: a launcher whose ranks hang can be deaf to SIGTERM. The
-# group is not the terminal's, so an interrupt is handed on.
+# `timeout` ends the whole process group, and a little later kills it: a launcher whose ranks hang may ignore SIGTERM.
+# The group is not the terminal's, so an interrupt has to be handed on.
 timeout -k "${RANKS_KILL_AFTER_S:-20}" "${RANKS_TIMEOUT_S:-86400}" "${launcher[@]}" -n "$ranks" "$@" </dev/null &
 job=$!
 signal=''

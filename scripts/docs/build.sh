@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Build the documentation as a site in build/site. A link that leads nowhere, a page without a place in the navigation, and
-# a file that would come from the network when a page is read end it with 1.
+# Build the documentation as a site in build/site. It fails with exit status 1 if a link leads nowhere, if a page has no
+# place in the navigation, or if a page would load a file from the network.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 site=build/site
 
-NO_MKDOCS_2_WARNING=1 mkdocs build --strict # with --quiet it would overlook its own warnings
+NO_MKDOCS_2_WARNING=1 mkdocs build --strict # with --quiet it would not fail on warnings
 
 # What a page would load by itself: scripts, styles, pictures, frames.
 if grep -rnoE --include='*.html' '<(script|img|iframe|source)[^>]* src="?(https?:)?//[^" >]*|<link[^>]* href="?(https?:)?//[^" >]*' "$site" \

@@ -107,7 +107,7 @@ class Picture:
 
 
 def stays(uses: tuple[int, ...]) -> list[tuple[int, int]]:
-    """First and last batch of each time in the cache: a row stays while its next use is within the window."""
+    """First and last batch of each stay in the cache: a row stays while its next use is within the window."""
     found = [(uses[0], uses[0])]
     for batch in uses[1:]:
         if batch - found[-1][1] < WINDOW:
@@ -123,7 +123,7 @@ def rows_of(batch: int) -> str:
 
 
 def roles() -> Picture:
-    """Who there is, and what passes between them."""
+    """The roles, and what passes between them."""
     picture = Picture(
         960, 400, "The roles", "The oracle reads ahead and tells trainers what to do; servers hold the rows."
     )
@@ -163,7 +163,7 @@ LEFT, TOP, COLUMN, LINE = 150, 92, 72, 40
 
 
 def window() -> Picture:
-    """Rows over batches: uses, times in the cache, and the window over them."""
+    """Rows over batches: uses, stays in the cache, and the window over them."""
     picture = Picture(
         960,
         480,

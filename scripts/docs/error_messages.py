@@ -1,4 +1,4 @@
-"""Every message of an error that a user may see, read out of the source: what `raise ConfigError(f"...")` says."""
+"""Reads every error message that a user may see out of the source: the text of `raise ConfigError(f"...")`."""
 
 import ast
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 PACKAGES = ("bagpipe_hpc", "data_prep")
 WORD = re.compile(r"[A-Za-z]{2,}")
 FEWEST_WORDS = 3
-"""What has fewer says only how a message is put together, such as `…: …`."""
+"""Texts with fewer words only say how a message is put together, such as `…: …`."""
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,8 @@ class Message:
 
     Attributes:
         error: class of its error.
-        text: what it says; `…` stands for what is filled in.
-        file: where it stands, from the root of the repository.
+        text: its text; `…` stands for what is filled in.
+        file: path of its source file, from the root of the repository.
     """
 
     error: str
@@ -50,7 +50,7 @@ def messages(root: Path) -> Iterator[Message]:
 
 
 def _text(node: ast.expr) -> str:
-    """What an expression gives, as far as it is written there."""
+    """The text of an expression, as far as the source has it."""
     match node:
         case ast.Constant(value=str(text)):
             return text

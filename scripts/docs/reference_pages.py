@@ -1,4 +1,4 @@
-"""A hook of MkDocs: fills in what pages take from the code, so that it is never older than the code.
+"""A hook of MkDocs: fills in parts of pages that are made from the code, so that they are never older than the code.
 
 A line `<!-- from the code: commands -->` becomes every command with its arguments, from the parsers that read them;
 `<!-- from the code: messages -->` every message of an error that a user may see.
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def in_a_cell(text: str) -> str:
-    """Text that may stand in a table."""
+    """Text, escaped for a cell of a table."""
     return " ".join(text.split()).replace("|", r"\|").replace("<", "&lt;")
 
 
@@ -46,7 +46,7 @@ def commands() -> str:
 
 
 def all_messages() -> str:
-    """A part for each class of errors, and in it the messages in the order of the alphabet."""
+    """A part for each class of errors, with its messages in alphabetical order."""
     by_class: defaultdict[str, set[str]] = defaultdict(set)
     for message in messages(ROOT):
         by_class[message.error].add(message.text)
@@ -63,7 +63,7 @@ PARTS = {"<!-- from the code: commands -->": commands, "<!-- from the code: mess
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
-    """Put the parts in the places of their marks."""
+    """Replace each mark by its part."""
     for mark, part in PARTS.items():
         if mark in markdown:
             markdown = markdown.replace(mark, part())

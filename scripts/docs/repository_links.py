@@ -1,7 +1,7 @@
-"""A hook of MkDocs: what pages link to outside `docs/` comes into the site as well, so that no link leads out of it.
+"""A hook of MkDocs: adds what pages link to outside `docs/` to the site, so that no link leads out of it.
 
 Pages of the repository, such as notes of benchmarks, become pages; other files are copied as plain text, which browsers
-show. Both stand below `repository/` in the site. Folders lose their link and keep their words.
+show. Both are below `repository/` in the site. Links to folders become plain words.
 """
 
 import os
@@ -20,12 +20,12 @@ NOT_SEARCHED = "---\nsearch:\n  exclude: true\n---\n"
 
 
 def without_code(text: str) -> str:
-    """The page without its fenced blocks of code, in which nothing is a link."""
+    """The page without its fenced code blocks, in which nothing is a link."""
     return FENCED.sub("", text)
 
 
 def target_of(page: Path, link: str) -> Path | None:
-    """The file or folder of the repository that a link of a page means; None where it leads elsewhere or within."""
+    """The file or folder of the repository that a link points to; None for an address or a heading of the same page."""
     name = link.partition("#")[0]
     if not name or re.match(r"[a-z]+:", name):
         return None
@@ -33,7 +33,7 @@ def target_of(page: Path, link: str) -> Path | None:
 
 
 def place_in_site(path: Path) -> Path:
-    """Where a file of the repository stands among the sources of the site."""
+    """The path of a repository's file among the sources of the site."""
     if path == ROOT / "README.md":
         return Path("README.md")
     if path.is_relative_to(DOCS):
@@ -49,7 +49,7 @@ def origin_of(page: Page) -> Path:
 
 
 def words_of(link: str, path: Path) -> str:
-    """Words of a link; in the site a page goes by its title rather than by the name of its file."""
+    """The words of a link; in the site, a file name of a page is replaced by the page's title."""
     if link != path.name or path.suffix != ".md":
         return link
     title = path.read_text(encoding="utf-8").partition("\n")[0]
@@ -85,7 +85,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
-    """Turn links by their places in the repository into links by their places in the site."""
+    """Turn links between files of the repository into links between pages of the site."""
     origin = origin_of(page)
     here = Path(page.file.src_uri).parent
 
