@@ -89,7 +89,7 @@ class GroupedPlanner:
         return lambda: _side_by_side([write() for write in drafts])
 
     def closing_plan(self) -> BatchPlan:
-        """The closing plans of all groups; groups with nothing left to retire follow those that have something."""
+        """The closing plans of all groups, all with the last group of batches that any of them retires."""
         plans = [part.closing_plan() for part in self.parts]
         last = max(plan.shared.retire_group for plan in plans)
         return _side_by_side([replace(plan, shared=replace(plan.shared, retire_group=last)) for plan in plans])

@@ -4,7 +4,7 @@ With look-ahead the cache always hits: which rows leave for batch b is decided w
 the batches up to b + future at hand. A row of the batches b - past to b + future is *held*.
 
     plan(b)     misses of b take free slots; where these are too few, rows leave that are not held, least recently used
-                first; a row counts as used when the newest loaded batch that looks it up is
+                first, by the newest loaded batch that looks a row up
     leave       behind batch b - past, with the group of the same number: the rows of this batch are held, so all rows
                 that leave have had their last update
     fetch(b)    once group b - past - future - 1 is at the servers; where slots are lacking, a later group, at the
