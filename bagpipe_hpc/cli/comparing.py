@@ -14,7 +14,14 @@ _USUAL_SEEDS = 3
 def add_compare_policies(parser: CommandParser) -> None:
     """Give the command its arguments."""
     _add_contenders(parser, "policies", "'bagpipe cache.sharing=replicated'")
-    parser.add_argument("--trainers", type=positive, nargs="+", default=[1, 2, 4], metavar="T", help="(default: 1 2 4)")
+    parser.add_argument(
+        "--trainers",
+        type=positive,
+        nargs="+",
+        default=[1, 2, 4],
+        metavar="T",
+        help="numbers of trainers (default: 1 2 4)",
+    )
     parser.add_argument(
         "--cache",
         type=percentage,
@@ -54,8 +61,10 @@ def _add_contenders(parser: CommandParser, kind: str, example: str) -> None:
 def add_compare_placements(parser: CommandParser) -> None:
     """Give the command its arguments."""
     _add_contenders(parser, "placements", "'greedy_lookup tables.statistics=FILE'")
-    parser.add_argument("--servers", type=nodes, nargs="+", default=[2, 4, 8], metavar="S", help="(default: 2 4 8)")
-    parser.add_argument("--trainers", type=positive, default=2, metavar="T", help="(default: 2)")
+    parser.add_argument(
+        "--servers", type=nodes, nargs="+", default=[2, 4, 8], metavar="S", help="numbers of servers (default: 2 4 8)"
+    )
+    parser.add_argument("--trainers", type=positive, default=2, metavar="T", help="number of trainers (default: 2)")
     parser.add_argument("--batches", type=positive, metavar="N", help="batches to plan (default: all)")
     parser.add_argument(
         "--measure",

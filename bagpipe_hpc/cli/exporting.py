@@ -21,7 +21,10 @@ def add_export(parser: CommandParser) -> None:
         help="folder of the data that it was trained on (default: where the run found it)",
     )
     parser.add_argument(
-        "--tables", choices=["safetensors", "parquet"], default="safetensors", help="(default: safetensors)"
+        "--tables",
+        choices=["safetensors", "parquet"],
+        default="safetensors",
+        help="format of the tables (default: safetensors)",
     )
     parser.add_argument(
         "--linear",

@@ -28,7 +28,7 @@ def add_generate(parser: CommandParser) -> None:
         "--ids-at-most",
         type=positive,
         metavar="N",
-        help="tables cut to N ids each; criteo's then have the Kaggle data's sizes (default: 339,000 ids in all)",
+        help="cut tables to N ids each, criteo's from the Kaggle data's sizes (default: 339,000 ids in all)",
     )
 
 

@@ -10,7 +10,9 @@ def add_generate_graph(parser: CommandParser) -> None:
     """The arguments of `bagpipe generate-graph`."""
     parser.add_argument("--nodes", type=positive, required=True, metavar="N", help="number of nodes")
     parser.add_argument("--output", type=named_path, required=True, metavar="DIR", help="for edges.tsv and nodes.csv")
-    parser.add_argument("--degree", type=positive_number, default=10.0, metavar="D", help="mean neighbours (10)")
+    parser.add_argument(
+        "--degree", type=positive_number, default=10.0, metavar="D", help="neighbours of a node, on average (10)"
+    )
     parser.add_argument("--zipf", type=positive_number, default=0.8, metavar="A", help="skew of the degrees (0.8)")
     parser.add_argument("--seed", type=count, default=1, metavar="S", help="same seed, same graph (default: 1)")
 
@@ -44,11 +46,15 @@ def add_prepare_graph(parser: CommandParser) -> None:
         help="columns of labels, 0 and 1 or classes from 0 (default: label)",
     )
     parser.add_argument("--directed", action="store_true", help="the second node of an edge is the first's neighbour")
-    parser.add_argument("--node-count", type=positive, metavar="N", help="(default: the highest node number + 1)")
+    parser.add_argument(
+        "--node-count", type=positive, metavar="N", help="number of nodes (default: the highest node number + 1)"
+    )
     parser.add_argument(
         "--test-fraction", type=fraction, default=0.1, metavar="F", help="last part of the samples (default: 0.1)"
     )
-    parser.add_argument("--rows-per-shard", type=positive, default=1 << 20, metavar="N", help="(default: 1048576)")
+    parser.add_argument(
+        "--rows-per-shard", type=positive, default=1 << 20, metavar="N", help="nodes of a shard (default: 1048576)"
+    )
 
 
 def prepare_graph(arguments: Namespace) -> int:

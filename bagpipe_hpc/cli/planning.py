@@ -15,7 +15,11 @@ def add_plan(parser: CommandParser) -> None:
     """Give the command its arguments."""
     add_config(parser)
     parser.add_argument(
-        "--trainers", type=positive, nargs="+", metavar="T", help="(default: 2, or what --nodes have room for)"
+        "--trainers",
+        type=positive,
+        nargs="+",
+        metavar="T",
+        help="numbers of trainers (default: 2, or what --nodes have room for)",
     )
     parser.add_argument(
         "--lookahead",
@@ -27,7 +31,7 @@ def add_plan(parser: CommandParser) -> None:
     parser.add_argument("--batches", type=positive, metavar="N", help="batches to plan of each segment (default: all)")
     add_sample_time(parser, required=False)
     parser.add_argument(
-        "--gbit-per-s", type=gbit_per_s, nargs="+", default=[10.0], metavar="X", help="link of a node (10)"
+        "--gbit-per-s", type=gbit_per_s, nargs="+", default=[10.0], metavar="X", help="speeds of a node's link (10)"
     )
     add_delays(parser)
     parser.add_argument(
@@ -40,7 +44,9 @@ def add_plan(parser: CommandParser) -> None:
     parser.add_argument(
         "--nodes", type=nodes, nargs="+", metavar="N", help="recommend servers and trainers for N nodes"
     )
-    parser.add_argument("--trainers-per-node", type=positive, default=1, metavar="N", help="(default: 1)")
+    parser.add_argument(
+        "--trainers-per-node", type=positive, default=1, metavar="N", help="most trainers on a node (default: 1)"
+    )
     parser.add_argument(
         "--node-gb", type=gigabytes, default=64.0, metavar="GB", help="free memory of a node (default: 64)"
     )

@@ -65,7 +65,9 @@ def add_prepare(parser: CommandParser) -> None:
         metavar="N",
         help="with --grow: values that none of the last N training rows uses lose their ids",
     )
-    parser.add_argument("--rows-per-shard", type=positive, default=1 << 20, metavar="N", help="(default: 1048576)")
+    parser.add_argument(
+        "--rows-per-shard", type=positive, default=1 << 20, metavar="N", help="rows of a shard (default: 1048576)"
+    )
     parser.add_argument(
         "--test-fraction",
         type=fraction,
@@ -76,7 +78,9 @@ def add_prepare(parser: CommandParser) -> None:
     parser.add_argument(
         "--test-half", choices=["first", "second"], help="take only this half of the rows of --test-files"
     )
-    parser.add_argument("--compression", choices=["lzf", "gzip", "none"], default="lzf", help="(default: lzf)")
+    parser.add_argument(
+        "--compression", choices=["lzf", "gzip", "none"], default="lzf", help="compression of shards (default: lzf)"
+    )
     parser.add_argument("--chunk-checksums", action="store_true", help="let HDF5 check every chunk that it reads")
     parser.add_argument(
         "--skip-bad-rows", type=count, default=0, metavar="N", help="skip up to N malformed rows (default: 0)"

@@ -37,7 +37,9 @@ def add_search(parser: CommandParser) -> None:
         metavar="F",
         help="last part of these rows, on which models are scored (default: 0.2)",
     )
-    parser.add_argument("--score", choices=["log_loss", "auc"], default="log_loss", help="(default: log_loss)")
+    parser.add_argument(
+        "--score", choices=["log_loss", "auc"], default="log_loss", help="score to compare (default: log_loss)"
+    )
     parser.add_argument("--clusters", type=positive, default=3, metavar="K", help="groups of columns (default: 3)")
     parser.add_argument("--episodes", type=positive, default=50, metavar="E", help="groupings to try (default: 50)")
     parser.add_argument(

@@ -26,12 +26,19 @@ def add_simulate(parser: CommandParser) -> None:
     parser.add_argument("--zipf", type=positive_number, metavar="A", help="skew of the drawn ids, with --rows (1.05)")
     add_sample_time(parser, required=True)
     parser.add_argument(
-        "--trainers", type=positive, nargs="+", default=[1, 2, 4, 8, 16], metavar="T", help="(default: 1 2 4 8 16)"
+        "--trainers",
+        type=positive,
+        nargs="+",
+        default=[1, 2, 4, 8, 16],
+        metavar="T",
+        help="numbers of trainers (default: 1 2 4 8 16)",
     )
     parser.add_argument(
         "--lookahead", type=positive, nargs="+", metavar="L", help="windows, in batches (default: 1 and the setting)"
     )
-    parser.add_argument("--trainers-per-host", type=positive, default=1, metavar="N", help="(default: 1)")
+    parser.add_argument(
+        "--trainers-per-host", type=positive, default=1, metavar="N", help="trainers that share a host (default: 1)"
+    )
     parser.add_argument(
         "--server-hosts",
         type=nodes_or_none,
