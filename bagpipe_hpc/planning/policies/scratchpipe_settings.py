@@ -1,4 +1,4 @@
-"""ScratchPipe's own settings. Standard library only: every command that reads settings imports this."""
+"""ScratchPipe's own settings. Standard library only: every command that reads settings does."""
 
 from dataclasses import dataclass
 
@@ -12,10 +12,10 @@ class ScratchPipeSettings:
     """Which rows stay when others need room."""
 
     past: int = 3
-    """When rows make room for a batch, the rows of this many batches before it stay. Rows leave behind the first of
-    these."""
+    """When a batch needs room, the rows of so many batches before it stay. Those evicted leave after the first of these
+    batches."""
     future: int = 2
-    """When rows make room for a batch, the rows of this many batches after it stay."""
+    """The rows of so many batches after it stay, too."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.past <= _MOST_BATCHES:

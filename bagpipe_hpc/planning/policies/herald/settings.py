@@ -14,10 +14,10 @@ class HeraldSettings:
     on_demand: bool = True
     """Write a row back only when another trainer reads it next or its slot is needed; false: after each update."""
     telling_features: int = 0
-    """How many features of a sample count, those of the largest tables; 0: all."""
+    """Consider only so many features of a sample, those of the largest tables; 0: all features."""
 
     def __post_init__(self) -> None:
-        """Refuse values and combinations that mean nothing."""
+        """Refuse what there is not."""
         if self.telling_features < 0:
             raise SettingError("telling_features", self.telling_features, "use 1 or more features, or 0 for all")
         if self.telling_features and not self.location_aware:

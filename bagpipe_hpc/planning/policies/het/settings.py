@@ -10,19 +10,20 @@ _PIN_AFTER = 10
 
 @dataclass(frozen=True)
 class HetSettings:
-    """How stale rows may be, and which rows leave a full cache."""
+    """How stale rows may be, and which leave a full cache."""
 
     staleness: int = 100
-    """Most updates by others, added to a row, that a trainer may miss before it fetches the row anew, and most updates
-    of its own that it keeps before it adds them; with 0 every look-up sees all updates of the batches before."""
+    """A trainer goes on reading its copy of a row as long as that misses no more than this many updates that others
+    have added, and keeps back as many of its own before it adds them; with 0 every look-up sees all updates of the
+    batches before."""
     eviction: str = "lru"
     """Which rows leave a cache that is full: `lru`, those used longest ago; `lfu`, those used in the fewest batches
     since they came; `lfu_pinned`, the same, but rows used in `pin_after` batches stay."""
     pin_after: int = _PIN_AFTER
-    """With `lfu_pinned`: batches that a row is used in before it stays."""
+    """For `lfu_pinned`: the number of batches that use a row before it stays."""
 
     def __post_init__(self) -> None:
-        """Refuse values and combinations that mean nothing."""
+        """Refuse what there is not."""
         if self.staleness < 0:
             raise SettingError("staleness", self.staleness, "use 0 or more updates")
         if self.eviction not in EVICTIONS:

@@ -1,4 +1,4 @@
-"""Hotline's own settings. Standard library only: every command that reads settings imports this."""
+"""Hotline's own settings. Standard library only: every command that reads settings does."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ class HotlineSettings:
     refresh_batches: int = 100
     """Batches after which hot rows are chosen anew; 0 for never."""
     decay: float = 0.5
-    """Factor of all counts each time hot rows have been chosen, so that newer look-ups count for more."""
+    """Factor of the counts whenever hot rows have been chosen, so that newer look-ups count for more."""
 
     def __post_init__(self) -> None:
         for name, least in (("hot_rows", 0), ("learning_batches", 1), ("refresh_batches", 0)):

@@ -8,20 +8,18 @@ from bagpipe_hpc.planning.policies.fae.settings import FaeSettings
 
 @dataclass(frozen=True)
 class SlipstreamSettings(FaeSettings):
-    """As `fae`, without hot samples whose rows have stopped moving (Slipstream, 2024); the others fill the batches."""
+    """As `fae`, without hot samples whose rows have stopped moving (Slipstream, 2024); the others fill batches."""
 
     drop_percent: float = 30.0
     """Share of the hot samples that are left out after the second snapshot of an epoch, in percent; 0: as `fae`."""
     drop_tolerance: float = 8.0
-    """How far the share of judged samples that are left out may be from `drop_percent`, in percent of these samples; if
-    no threshold comes as close, none is left out."""
+    """How far from it the share among the judged samples may be, in percent of these; if further, none is left out."""
     first_snapshot: int = 1000
     """Hot batches of an epoch before its first snapshot of the hot rows."""
     between_percent: float = 3.0
-    """Hot batches between the two snapshots, in percent of an epoch's hot batches; one is added."""
+    """Hot batches between the two snapshots, in percent of those of an epoch, and one more."""
     judged_percent: float = 0.1
-    """Share of the epoch's remaining hot batches, drawn by `train.seed`, whose samples decide what is stale, in
-    percent."""
+    """Share of the remaining hot batches, in percent, whose samples tell what is stale; drawn by `train.seed`."""
     stale_look_ups: int = 0
     """Look-ups of stale rows that a sample needs to be left out; 0: all of its look-ups."""
 
