@@ -83,6 +83,6 @@ def agree_on_memory(comms: Communicators, need: Need, timeout_s: float) -> None:
     """
     try:
         with TimeLimit("all ranks to say what memory they need", timeout_s):
-            require_memory(comms.world, need)
+            require_memory(comms.world, need, comms.hosts)
     except BagpipeError as error:  # on every rank alike
         raise RefusalError(str(error)) from error
