@@ -41,7 +41,8 @@ def open_row_sharing(
     Raises:
         ConfigError: native code is asked for and was not built or does not load.
     """
-    short, sharing = short_floats(config.train.row_sums, config.train.batch_size), config.cache.sharing
+    trainers, sharing = comms.layout.trainers, config.cache.sharing
+    short = None if trainers == 1 else short_floats(config.train.row_sums, config.train.batch_size)
 
     def everywhere() -> ReplicatedRows:
         new_array = parts.device.new_array
@@ -49,8 +50,8 @@ def open_row_sharing(
         return ReplicatedRows(updates, RowSums(reducer, parts.device, short, ring))
 
     if not has_homes(sharing):
-        return everywhere() if comms.layout.trainers > 1 else LoneRows(updates)
+        return LoneRows(updates) if trainers == 1 else everywhere()
     exchange = RowExchange(comms.exchanges, grid_hops(config.kernels.backend))
     chains = HostChain(comms.gathering, 0), HostChain(comms.gathering, 1)
-    at_homes = HomeRows(parts.caches, updates, exchange, comms.layout.trainers, short, waits, chains, ring)
+    at_homes = HomeRows(parts.caches, updates, exchange, trainers, short, waits, chains, ring)
     return at_homes if sharing == HOME else TieredRows(everywhere(), at_homes)

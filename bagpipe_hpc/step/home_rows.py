@@ -100,8 +100,8 @@ class HomeRows:
         self._device = caches[0].device
         self._updates = updates
         self._exchange = exchange
-        self._short = short if trainers > 1 else None
-        self._sums = HomeSums(caches, exchange.trainer, trainers, self._short)
+        self._short = short
+        self._sums = HomeSums(caches, exchange.trainer, trainers, short)
         self._waits = waits
         self._chains = chains
         self._ring = ring

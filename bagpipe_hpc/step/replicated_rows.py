@@ -9,7 +9,7 @@ from bagpipe_hpc.mpi.requests import Awaited
 from bagpipe_hpc.plan.batch_plan import ReceivedPlan
 from bagpipe_hpc.step.ready_batch import ReadyBatch
 from bagpipe_hpc.step.row_sharing import RowUpdates
-from bagpipe_hpc.step.row_sums import PendingRows, RowSums
+from bagpipe_hpc.step.row_sums import PendingRowSums, RowSums
 
 
 @dataclass
@@ -18,7 +18,7 @@ class DelayedUpdate:
 
     group: int
     slots: Tensor
-    gradients: PendingRows
+    gradients: PendingRowSums
     step: int
 
 
@@ -33,7 +33,7 @@ class ReplicatedRows:
     def __init__(self, updates: RowUpdates, row_sums: RowSums) -> None:
         self._updates = updates
         self._row_sums = row_sums
-        self._begun: list[tuple[_GroupRows, PendingRows]] = []
+        self._begun: list[tuple[_GroupRows, PendingRowSums]] = []
         self._delayed: list[DelayedUpdate] = []
 
     def start(self, batch: ReadyBatch) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from torch import Tensor
 
@@ -12,43 +11,24 @@ from bagpipe_hpc.mpi.reduction import GradientReducer, PendingSum
 from bagpipe_hpc.mpi.requests import Awaited
 
 
-class PendingRows(Protocol):
-    """A sum that is under way."""
-
-    def advance(self) -> None:
-        """Let it go on if it can. Never waits."""
-
-    def wait(self, what: str) -> Tensor:
-        """The sum over all trainers, on the device, float32 of the shape that was given; see `PendingSum.wait`."""
-
-
 @dataclass(frozen=True)
-class OwnRows:
-    """The sum over a single trainer."""
+class PendingRowSums:
+    """A sum that is under way.
 
-    sums: Tensor
-
-    def advance(self) -> None:
-        """Nothing is under way."""
-
-    def wait(self, what: str) -> Tensor:  # noqa: ARG002
-        """The sums, which are complete."""
-        return self.sums
-
-
-@dataclass(frozen=True)
-class ReducedRows:
-    """A sum through MPI, in main memory."""
+    Attributes:
+        pending: the same in main memory.
+        device: where it is wanted.
+    """
 
     pending: PendingSum
     device: Device
 
     def advance(self) -> None:
-        """Move the sum through MPI on."""
+        """Let it go on if it can. Never waits."""
         self.pending.advance()
 
     def wait(self, what: str) -> Tensor:
-        """Wait for the sum, and bring it to the device."""
+        """The sum over all trainers, on the device, float32 of the shape that was given; see `PendingSum.wait`."""
         return self.device.to_device(self.pending.wait(what))
 
 
@@ -67,20 +47,18 @@ class RowSums:
     ) -> None:
         self._reducer = reducer
         self._device = device
-        self._short = short if reducer.trainers > 1 else None
+        self._short = short
         self._ring = ring
 
-    def start(self, sums: Tensor) -> PendingRows:
+    def start(self, sums: Tensor) -> PendingRowSums:
         """Start summing `[rows, D]`, left alone until the sum has been waited for.
 
         A GPU must have computed them first, and this waits until it has.
         """
-        if self._reducer.trainers == 1:
-            return OwnRows(sums)
         packed = sums if self._short is None else self._short.pack(sums)
         pending = self._reducer.start(self._device.to_host(packed))
         self._ring()
-        return ReducedRows(pending, self._device)
+        return PendingRowSums(pending, self._device)
 
     def advance(self) -> bool:
         """Move on what is under way, from another thread than the one that starts sums; whether anything is."""

@@ -293,15 +293,13 @@ def test_the_last_copies_of_a_segment_are_waited_for_and_not_kept(job: Job) -> N
     assert job.rows.is_ready(closing)
 
 
-@pytest.mark.parametrize("trainers", [1, 2])
-def test_a_trainer_that_is_alone_rounds_nothing(trainers: int) -> None:
-    """Others round what stays as what travels."""
+def test_what_stays_is_rounded_as_what_travels() -> None:
+    """A trainer that is alone is given nothing to round by (`open_row_sharing`)."""
     short = short_floats("bfloat16", 64)
     assert short is not None
     cache: Any = SimpleNamespace(device=Cpu())
     exchange: Any = SimpleNamespace(trainer=0)
-    rows = HomeRows([cache], NOBODY, exchange, trainers, short, Waits(30.0), (NOBODY, NOBODY), lambda: None)
+    rows = HomeRows([cache], NOBODY, exchange, 2, short, Waits(30.0), (NOBODY, NOBODY), lambda: None)
     gradients = GRADIENTS / 3
-    expected = gradients if trainers == 1 else short.rounded(gradients)
-    assert torch.equal(rows._sums.rounded(gradients), expected)
+    assert torch.equal(rows._sums.rounded(gradients), short.rounded(gradients))
     assert not torch.equal(short.rounded(gradients), gradients)

@@ -1,4 +1,4 @@
-"""Row sums leave the device only where another trainer adds to them."""
+"""Row sums leave the device, packed where they travel in 16 bits."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -17,14 +17,7 @@ def nobody() -> None:
     """Nobody is rung for."""
 
 
-def test_a_single_trainers_sums_stay_where_they_are() -> None:
-    reducer: Any = SimpleNamespace(trainers=1)
-    pending = RowSums(reducer, Cpu(), None, nobody).start(SUMS)
-    pending.advance()
-    assert pending.wait("them") is SUMS
-
-
-def test_several_trainers_sums_go_through_the_reducer() -> None:
+def test_sums_go_through_the_reducer() -> None:
     asked = []
 
     def start(gradients: np.ndarray) -> SimpleNamespace:
@@ -33,7 +26,7 @@ def test_several_trainers_sums_go_through_the_reducer() -> None:
             advance=lambda: asked.append("advance"), wait=lambda what: asked.append(what) or 2 * gradients
         )
 
-    reducer: Any = SimpleNamespace(trainers=2, start=start)
+    reducer: Any = SimpleNamespace(start=start)
     pending = RowSums(reducer, Cpu(), None, lambda: asked.append("ring")).start(SUMS)
     pending.advance()
     assert torch.equal(pending.wait("the rows"), 2 * SUMS)
@@ -41,19 +34,15 @@ def test_several_trainers_sums_go_through_the_reducer() -> None:
 
 
 def test_short_numbers_are_packed_on_the_device_and_those_that_stay_are_rounded_alike() -> None:
-    """The reducer is given bits and gives float32 numbers; a single trainer rounds nothing."""
+    """The reducer is given bits and gives float32 numbers."""
     short = short_floats("bfloat16", 64)
     assert short is not None
     given: list[np.ndarray] = []
-    reducer: Any = SimpleNamespace(trainers=2, start=given.append)
+    reducer: Any = SimpleNamespace(start=given.append)
     sums = RowSums(reducer, Cpu(), short, nobody)
     values = SUMS / 3
     sums.start(values)
     np.testing.assert_array_equal(given[0], short.pack_array(values.numpy()))
     assert torch.equal(sums.rounded(values), short.rounded(values))
     assert not torch.equal(sums.rounded(values), values)
-
-    alone: Any = SimpleNamespace(trainers=1)
-    assert RowSums(alone, Cpu(), short, nobody).rounded(values) is values
-    assert RowSums(alone, Cpu(), short, nobody).start(values).wait("them") is values
     assert RowSums(reducer, Cpu(), None, nobody).rounded(values) is values
