@@ -168,7 +168,7 @@ class ExchangePlanner(RulePlanner):
         kind = np.where(away, copy, np.where(solo[rows], _SOLO, lent))
         # Copies stand as they are sent.
         places = np.where(away, self.sending_places()[homes], 0)
-        in_slice = _Split(np.lexsort((rows, places, kind, users)), users, trainers)
+        in_slice = _of_each(np.lexsort((rows, places, kind, users)), users, trainers)
         summed = ~solo[rows] & self._training
         sums_now, sums_later = (self._sums(batch, placed, summed & which) for which in (now, ~now))
         copied = self.copied_now(batch, following)
@@ -180,12 +180,12 @@ class ExchangePlanner(RulePlanner):
         all_shared = np.concatenate(self._shared(decided))
         plans = []
         for trainer in range(trainers):
-            own = in_slice.of(trainer)
+            own = in_slice[trainer]
             kinds = kind[own]
             local = batch.unique[rows[own]]
             first, last = batch.starts[trainer], batch.starts[trainer + 1]
             counts = ExchangeCounts(
-                now_rows=sums_now.slots_of(trainer).size,
+                now_rows=sums_now.slots[trainer].size,
                 own_now=int((summed[own] & (kinds == _LENT_NOW)).sum()),
                 rest_slot=self.rows.first_copy(number) + int(now_arrived[trainer]),
                 next_slot=self.rows.first_copy(number + 1),
@@ -219,9 +219,9 @@ class ExchangePlanner(RulePlanner):
                     exchange=counts.encode(),
                     copy_slots=own_slots[kinds <= _COPY_LATER],
                     lent_slots=own_slots[(kinds == _LENT_NOW) | (kinds == _LENT_LATER)],
-                    summed_slots=np.concatenate((sums_now.slots_of(trainer), sums_later.slots_of(trainer))),
-                    sum_places=np.concatenate((sums_now.places_of(trainer), sums_later.places_of(trainer))),
-                    sent_slots=np.concatenate((next_slots.of(trainer), rest_slots.of(trainer))),
+                    summed_slots=np.concatenate((sums_now.slots[trainer], sums_later.slots[trainer])),
+                    sum_places=np.concatenate((sums_now.places[trainer], sums_later.places[trainer])),
+                    sent_slots=np.concatenate((next_slots[trainer], rest_slots[trainer])),
                     hosted=self.hosted(sums_now.hosted[trainer], sums_later.hosted[trainer]),
                 )
             )
@@ -249,15 +249,15 @@ class ExchangePlanner(RulePlanner):
             place[summed[own.rows]] = np.arange(own.rows.size)
         return _HomeSums(
             [placed.slots[summed[own.rows]] for own in held],
-            np.split(place[rows[order]], np.cumsum(np.bincount(homes, minlength=self.trainers))[:-1]),
+            _of_each(place[rows[order]], homes, self.trainers),
             _counts(homes, users, self.trainers),
             [own.hosted for own in held],
         )
 
-    def _copies_of(self, following: LoadedBatch | None, copied: Bools | None) -> tuple["_Parts", Int64s]:
+    def _copies_of(self, following: LoadedBatch | None, copied: Bools | None) -> tuple[list[Int32s], Int64s]:
         """The slots of which homes send copies for the next batch as soon as this one has updated them."""
         if following is None or copied is None:
-            return _Parts([_NO_SLOTS] * self.trainers), np.zeros((self.trainers, self.trainers), dtype=np.int64)
+            return [_NO_SLOTS] * self.trainers, np.zeros((self.trainers, self.trainers), dtype=np.int64)
         assert isinstance(following, UsedBatch), "loaded by HomeSlots"
         rows, users = following.pair_rows, following.pair_users
         all_slots, all_homes = self.rows.where(following.unique)
@@ -266,12 +266,12 @@ class ExchangePlanner(RulePlanner):
 
     def _sent(
         self, homes: NDArray[np.integer], users: Int64s, slots: NDArray[np.integer], rows: Int64s, pairs: Bools
-    ) -> tuple["_Parts", Int64s]:
+    ) -> tuple[list[Int32s], Int64s]:
         """What homes send to users: slots by home, users as they are sent to, and how many, `[T homes, T users]`."""
         homes, users, slots, rows = homes[pairs], users[pairs], slots[pairs], rows[pairs]
         order = np.lexsort((rows, self.sending_places()[users], homes))
-        bounds = np.cumsum(np.bincount(homes, minlength=self.trainers))[:-1]
-        return _Parts(np.split(slots[order].astype(np.int32), bounds)), _counts(homes, users, self.trainers)
+        parts = _of_each(slots[order].astype(np.int32), homes, self.trainers)
+        return parts, _counts(homes, users, self.trainers)
 
     def hosted(self, now_rows: int, later_rows: int) -> Int32s | None:  # noqa: ARG002
         """What a plan says of rows that are held once a host, so many of those that are summed now and later."""
@@ -328,29 +328,10 @@ class _HomeSums:
     sources: Int64s
     hosted: list[int]
 
-    def slots_of(self, home: int) -> Int32s:
-        return self.slots[home]
 
-    def places_of(self, home: int) -> Int32s:
-        return self.places[home]
-
-
-@dataclass(frozen=True)
-class _Parts:
-    parts: list[Int32s]
-
-    def of(self, trainer: int) -> Int32s:
-        return self.parts[trainer]
-
-
-class _Split:
-    """An order of pairs, cut where the trainer changes."""
-
-    def __init__(self, order: NDArray[np.intp], users: Int64s, trainers: int) -> None:
-        self._parts = np.split(order, np.cumsum(np.bincount(users, minlength=trainers))[:-1])
-
-    def of(self, trainer: int) -> NDArray[np.intp]:
-        return self._parts[trainer]
+def _of_each(values: NDArray[Any], of: NDArray[np.integer], trainers: int) -> list[NDArray[Any]]:
+    """What each trainer has of values that are in the order of the trainers whose they are, `of` in any order."""
+    return np.split(values, np.cumsum(np.bincount(of, minlength=trainers))[:-1])
 
 
 def _counts(of: NDArray[np.integer], by: NDArray[np.integer], trainers: int) -> Int64s:
