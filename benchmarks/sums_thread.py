@@ -22,7 +22,8 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from bagpipe_hpc.mpi.reduction import GradientReducer, PendingSum, SumComms
+from bagpipe_hpc.mpi.pending_sum import PendingSum
+from bagpipe_hpc.mpi.reduction import GradientReducer, SumComms
 from bagpipe_hpc.mpi.requests import Awaited
 from bagpipe_hpc.mpi.waiting import TESTS_A_WAKE, Haste, nothing_to_watch
 from bagpipe_hpc.roles.mover_pace import MoverPace

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bagpipe_hpc.mpi.reduction import GradientReducer, PendingSum, SumComms
+from bagpipe_hpc.mpi.pending_sum import PendingSum
+from bagpipe_hpc.mpi.reduction import GradientReducer, SumComms
 from bagpipe_hpc.mpi.requests import Awaited
 from bagpipe_hpc.plan.sum_levels import Levels, sum_levels
 

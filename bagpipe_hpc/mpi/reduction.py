@@ -13,43 +13,26 @@ the others of its groups alone, and no more bytes.
 Over links they add up one half of many numbers while the other travels.
 
 Both stages go by `MPI_Ialltoallv`, of which every message is under way at once. `MPI_Iallgatherv` would take the second
-one round by round, each of which begins only when somebody tests it, and has a latency.
+one round by round, each of which begins only when somebody tests it, and has a latency. When a sum may begin its next
+stage is the subject of `pending_sum.py`.
 """
 
 import math
 import threading
-from collections.abc import Callable, Generator, Sequence
-from functools import lru_cache
-from itertools import pairwise
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from bagpipe_hpc.mpi.pending_sum import PendingSum, Stages, Wait
 from bagpipe_hpc.mpi.requests import Awaited, SpentRequests
 from bagpipe_hpc.mpi.start.hosts import spans_hosts
-from bagpipe_hpc.mpi.waiting import nothing_to_watch, wait_until
-from bagpipe_hpc.plan.slices import slice_bounds
+from bagpipe_hpc.mpi.waiting import nothing_to_watch
+from bagpipe_hpc.plan.grid_hops import Layout
 from bagpipe_hpc.plan.sum_levels import Levels, share_pieces
-
-_TESTS_A_WAIT = 16
-"""As `mpi.waiting.TESTS_A_WAKE`, but its sleeps grow longer, and the thread has nothing else to do."""
-
-
-class Wait(NamedTuple):
-    """What a sum goes on behind.
-
-    Attributes:
-        request: an operation that it has begun.
-        ends_stage: whether it begins another stage then, which it may do in its turn alone.
-    """
-
-    request: MPI.Request
-    ends_stage: bool = True
-
-
-_Stages = Generator[Wait, None, NDArray[np.float32]]
+from bagpipe_hpc.plan.sum_shares import sum_shares
 
 
 class SumComms(NamedTuple):
@@ -83,168 +66,6 @@ class Packing(Protocol):
 
     def unpack(self, packed: NDArray[np.int16], values: NDArray[np.float32]) -> NDArray[np.float32]:
         """Write the numbers whose bits are given to `values`, of the same shape, and return these."""
-
-
-class _Vector(NamedTuple):
-    """What an MPI call sends to each rank, or gets of it, in numbers. Lists, which mpi4py takes fastest of a few."""
-
-    counts: list[int]
-    starts: list[int]
-
-
-class _Piece(NamedTuple):
-    """Which numbers of every trainer's share travel at once, to be added up.
-
-    Attributes:
-        rows: of this trainer's share.
-        sent: of all trainers' shares.
-        taken: this one's own from each trainer, one behind the other.
-    """
-
-    rows: slice
-    sent: _Vector
-    taken: _Vector
-
-
-class _Shares(NamedTuple):
-    """Which numbers of gradients each trainer adds up.
-
-    Attributes:
-        own: those of this one.
-        pieces: in which they come.
-        others: of all but this one.
-        own_to_others: this one's own to each trainer but itself.
-    """
-
-    own: slice
-    pieces: tuple[_Piece, ...]
-    others: _Vector
-    own_to_others: _Vector
-
-
-@lru_cache(maxsize=256)
-def _shares(rows: int, width: int, trainers: int, rank: int, pieces: int) -> _Shares:
-    """Those of gradients `[rows, width]`, which are the same from step to step where the gradients are dense."""
-    firsts = slice_bounds(rows, trainers)
-    sizes = [last - first for first, last in pairwise(firsts)]
-    cuts = [slice_bounds(size, pieces) for size in sizes]
-
-    def piece(number: int) -> _Piece:
-        counts = [(cut[number + 1] - cut[number]) * width for cut in cuts]
-        starts = [(first + cut[number]) * width for first, cut in zip(firsts[:-1], cuts, strict=True)]
-        own = counts[rank]
-        taken = _Vector([own] * trainers, [own * trainer for trainer in range(trainers)])
-        return _Piece(slice(*cuts[rank][number : number + 2]), _Vector(counts, starts), taken)
-
-    others = [0 if trainer == rank else size * width for trainer, size in enumerate(sizes)]
-    to_others = [0 if trainer == rank else sizes[rank] * width for trainer in range(trainers)]
-    return _Shares(
-        slice(firsts[rank] * width, firsts[rank + 1] * width),
-        tuple(map(piece, range(pieces))),
-        _Vector(others, [first * width for first in firsts[:-1]]),
-        _Vector(to_others, [0] * trainers),
-    )
-
-
-class PendingSum:
-    """A sum that is under way; any thread may move it on.
-
-    Args:
-        stages: yields what it waits for, one after the other, and returns the sum. Each stage begins its operations on
-            a communicator of its own.
-        count: of its stages.
-        older: the sum that was started before this one. It has begun each stage before this one does: all trainers have
-            to start the same operations in the same order. Either may be complete first.
-        lock: held by whoever moves a sum on: stages then start in one order, and no communicator meets two threads.
-        timeout_s: longest wait for the other trainers.
-        watch: see `wait_until`.
-        spent: takes operations that are complete.
-    """
-
-    def __init__(
-        self,
-        stages: _Stages,
-        count: int,
-        older: "PendingSum | None",
-        lock: threading.Lock,
-        timeout_s: float,
-        watch: Callable[[], None],
-        spent: SpentRequests,
-    ) -> None:
-        self._stages = stages
-        self._count = count
-        self._older = older
-        self._lock = lock
-        self._timeout_s = timeout_s
-        self._watch = watch
-        self._spent = spent
-        self._wait: Wait | None = None
-        self._total: NDArray[np.float32] | None = None
-        self._begun = 0
-        self._is_over = False  # of the operation that it waits for
-        self._go_on(begins_stage=True)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether somebody has seen the sum to be complete; asks nobody."""
-        return self._total is not None
-
-    def advance(self) -> bool:
-        """Start the next stage if the last one is done; whether the sum is complete. Never waits for other trainers."""
-        with self._lock:
-            self._advance()
-            return self.is_complete
-
-    def _advance(self) -> bool:
-        """Whether this sum and all older ones are complete."""
-        if self._older is not None and self._older._advance():
-            self._older = None
-        while self._wait is not None and self._may_go_on_behind(self._wait):
-            self._go_on(begins_stage=self._wait.ends_stage)
-        return self.are_all_complete
-
-    def _may_go_on_behind(self, wait: Wait) -> bool:
-        self._is_over = self._is_over or self._spent.is_over(wait.request)
-        return self._is_over and (self._may_begin_stage or not wait.ends_stage)
-
-    def awaited(self) -> list[Awaited]:
-        """What this sum and all older ones go on behind; for the thread that frees what is spent, with the lock."""
-        older, wait = self._older, self._wait
-        own: list[Awaited] = [] if wait is None or self._is_over else [[wait.request]]
-        return [*own, *(older.awaited() if older else [])]
-
-    @property
-    def are_all_complete(self) -> bool:
-        """Whether this sum and all older ones were seen to be complete; asks nobody."""
-        return self._wait is None and self._older is None
-
-    @property
-    def _may_begin_stage(self) -> bool:
-        is_over = self._begun == self._count
-        return is_over or self._older is None or self._older._begun > self._begun
-
-    def advance_far(self) -> bool:
-        """Advance several times over: between hosts a test moves a long message on by a small part of it."""
-        return any(self.advance() for _ in range(_TESTS_A_WAIT))
-
-    def _go_on(self, *, begins_stage: bool) -> None:
-        try:
-            self._wait = next(self._stages)
-            self._is_over = False
-            self._begun += begins_stage
-        except StopIteration as finished:
-            self._wait = None
-            self._total = finished.value
-
-    def wait(self, what: str) -> NDArray[np.float32]:
-        """The sum over all trainers, float32, shape as given to `start`.
-
-        Raises:
-            WaitTimeoutError: another trainer did not take part in time.
-        """
-        wait_until(self.advance_far, what, self._timeout_s, self._watch)
-        assert self._total is not None, "the wait ends when the sum is complete"
-        return self._total
 
 
 class GradientReducer:
@@ -325,18 +146,18 @@ class GradientReducer:
         with self._lock:
             return newest.awaited()
 
-    def _swap_and_add(self, gradients: NDArray[Any], into: NDArray[np.float32] | None) -> _Stages:
+    def _swap_and_add(self, gradients: NDArray[Any], into: NDArray[np.float32] | None) -> Stages:
         """One stage: the fastest for two, who exchange no more than they would with shares."""
         adding, others = self._levels[0].adding, np.empty_like(gradients)
         in_order = (gradients, others) if adding.Get_rank() == 0 else (others, gradients)
-        travels = _Vector([0 if part is gradients else gradients.size for part in in_order], [0, 0])
+        travels = Layout([0 if part is gradients else gradients.size for part in in_order], [0, 0])
         yield Wait(adding.Ialltoallv([gradients, *travels, self._kind], [others, *travels, self._kind]))
         parts = [self._unpacked(part, _new_array) for part in in_order]
         return add_in_order(parts, self._new_array(gradients.shape) if into is None else into)
 
     def _add_shares(
         self, levels: Sequence[SumComms], gradients: NDArray[Any], into: NDArray[np.float32] | None
-    ) -> _Stages:
+    ) -> Stages:
         """Two stages a level: send each trainer its share of the rows; behind the next level gather the summed shares.
 
         Args:
@@ -349,7 +170,7 @@ class GradientReducer:
         rows, width = gradients.shape
         over_links = self._over_links[-len(levels)]  # within a host a core copies, which could add up meanwhile
         pieces = share_pieces(len(levels), gradients.nbytes) if over_links else 1
-        shares = _shares(rows, width, trainers, rank, pieces)
+        shares = sum_shares(rows, width, trainers, rank, pieces)
         kind = self._kind
         share: NDArray[Any] = np.empty((shares.pieces[-1].rows.stop, width), dtype=np.float32)
         taken, requests = [], []
@@ -366,7 +187,7 @@ class GradientReducer:
         else:
             share, total = self._packing.pack_array(share), np.empty_like(gradients)
         total.reshape(-1)[shares.own] = share.reshape(-1)
-        yield Wait(gathering.Ialltoallv([share, *shares.own_to_others, kind], [total, *shares.others, kind]))
+        yield Wait(gathering.Ialltoallv([share, *shares.sums_sent, kind], [total, *shares.sums_taken, kind]))
         return self._unpacked(total, self._new_array)
 
     @property
@@ -374,7 +195,7 @@ class GradientReducer:
         """Of what travels."""
         return MPI.FLOAT if self._packing is None else MPI.INT16_T
 
-    def _nothing_to_add(self, gradients: NDArray[Any]) -> _Stages:
+    def _nothing_to_add(self, gradients: NDArray[Any]) -> Stages:
         """A sum that is complete as it is."""
         yield from ()
         return self._unpacked(gradients, self._new_array)

@@ -16,7 +16,7 @@ from bagpipe_hpc.plan.exchange import Counts, Flow
 
 
 class Layout(NamedTuple):
-    """Where the rows for, or of, each trainer of a hop lie; lists, which mpi4py takes faster than arrays.
+    """Where what a call sends to, or takes of, each trainer lies; lists, which mpi4py takes faster than arrays.
 
     Attributes:
         counts: how many numbers are each trainer's.

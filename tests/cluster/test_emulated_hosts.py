@@ -69,8 +69,8 @@ def test_long_sums_over_a_grid_of_hosts_are_those_of_one_host(tmp_path):
         from bagpipe_hpc.mpi.reduction import GradientReducer, SumComms
         from bagpipe_hpc.mpi.start.hosts import spans_hosts
 
-        pieces, shares_of = [], reduction._shares
-        reduction._shares = lambda *given: pieces.append(given[-1]) or shares_of(*given)
+        pieces, shares_of = [], reduction.sum_shares
+        reduction.sum_shares = lambda *given: pieces.append(given[-1]) or shares_of(*given)
         first, *above = SumComms.split(comm, (2, 2))
         parts = [np.random.default_rng(seed).standard_normal((1 << 18, 1)).astype(np.float32) for seed in range(4)]
         total = GradientReducer(*first, above=above).start(parts[rank]).wait("a sum")

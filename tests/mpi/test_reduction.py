@@ -34,13 +34,13 @@ def over_links(monkeypatch: pytest.MonkeyPatch, two_pieces_from_bytes: int) -> N
 def pieces_sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """In how many pieces shares travel from now on: of each level of each sum."""
     found = []
-    shares_of = reduction._shares
+    shares_of = reduction.sum_shares
 
     def noted(rows: int, width: int, trainers: int, rank: int, pieces: int) -> object:
         found.append(pieces)
         return shares_of(rows, width, trainers, rank, pieces)
 
-    monkeypatch.setattr(reduction, "_shares", noted)
+    monkeypatch.setattr(reduction, "sum_shares", noted)
     return found
 
 

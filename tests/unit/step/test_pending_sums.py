@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bagpipe_hpc.mpi.reduction import PendingSum, Wait
+from bagpipe_hpc.mpi.pending_sum import PendingSum, Wait
 from bagpipe_hpc.mpi.requests import SpentRequests
 from bagpipe_hpc.mpi.waiting import nothing_to_watch
 
