@@ -203,6 +203,6 @@ class Exchange(NamedTuple):
 
 
 def pieces(counts: Counts) -> list[slice]:
-    """Where each trainer's rows are, if they lie one behind the other."""
-    ends = np.cumsum(np.concatenate(([0], counts))).tolist()
-    return [slice(*ends) for ends in pairwise(ends)]
+    """Where each part of so many rows is, if they lie one behind the other; counts of any shape, row after row."""
+    ends = np.concatenate(([0], counts.cumsum())).tolist()
+    return [slice(*bounds) for bounds in pairwise(ends)]

@@ -6,13 +6,12 @@ their receivers, and passes them on: to one receiver after the other, as soon as
 Legend: `R` x `C` trainers in rows and columns, `W` numbers of a row.
 """
 
-from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bagpipe_hpc.plan.exchange import Counts, Flow
+from bagpipe_hpc.plan.exchange import Counts, Flow, pieces
 
 
 class Layout(NamedTuple):
@@ -171,17 +170,17 @@ class NumpyGridHops:
         """Piece by piece: what one sender has for one receiver."""
         rows, columns = flow.grid
         row, own = place
-        for other, piece in enumerate(_pieces(flow.source.reshape(flow.grid).sum(1))):
+        for other, piece in enumerate(pieces(flow.source.reshape(flow.grid).sum(1))):
             if other != row and len(into[piece]):
                 column.take(other, into[piece])
-        parts = [taken[piece] for piece in _pieces(flow.relayed)]
+        parts = [taken[piece] for piece in pieces(flow.relayed)]
         end = 0
         for other in ((row + step) % rows for step in range(1, rows)):
             start, end = end, end + int(flow.relayed[:, other].sum())
             if end > start:
                 np.concatenate(parts[other::rows], out=passed[start:end])
                 column.send(other, passed[start:end])
-        of_row = _pieces(flow.source)[row * columns : (row + 1) * columns]
+        of_row = pieces(flow.source)[row * columns : (row + 1) * columns]
         for sender, (piece, part) in enumerate(zip(of_row, parts[row::rows], strict=True)):
             if sender != own:
                 into[piece] = part
@@ -195,9 +194,3 @@ def contradiction(flow: Flow, place: tuple[int, int]) -> str:
         f"trainer at {place} of a grid of {flow.grid}: it expects {expected.tolist()} rows of its row, its own among "
         f"them, and gets {relayed.tolist()}; or a number is negative"
     )
-
-
-def _pieces(counts: Counts) -> list[slice]:
-    """Where parts lie, one behind the other."""
-    ends = np.concatenate(([0], counts.cumsum())).tolist()
-    return [slice(*ends) for ends in pairwise(ends)]
