@@ -224,8 +224,8 @@ class PlanReceiver:
 
     def show_weights(self, weights: NDArray[np.float32], timeout_s: float, watch: Callable[[], None]) -> None:
         """Send the weights of watched rows, float32 `[n, D]`, on the first trainer, and wait until they were seen."""
-        parts = [(self._comm.Isend(part, dest=ORACLE_RANK, tag=_TAG_WEIGHTS)) for part in _pieces(weights)]
-        wait_for_all(parts, "the oracle to take the weights of rows", timeout_s, watch)
+        sent = [self._comm.Isend(part, dest=ORACLE_RANK, tag=_TAG_WEIGHTS) for part in _pieces(weights)]
+        wait_for_all(sent, "the oracle to take the weights of rows", timeout_s, watch)
         message = np.empty(1, dtype=np.int64)
         seen = self._comm.Irecv(message, source=ORACLE_RANK, tag=_TAG_SEEN)
         wait_for_all([seen], "the oracle to decide by the weights of rows", timeout_s, watch)

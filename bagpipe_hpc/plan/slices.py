@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass, replace
-from itertools import count, pairwise
+from itertools import chain, count, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,17 +78,16 @@ class BatchSlices:
             PlanError: not every sample is given to exactly one trainer, or something else than samples is given.
         """
         if not isinstance(assigned, Sized) or len(assigned) != trainers:
-            count = len(assigned) if isinstance(assigned, Sized) else f"a {type(assigned).__name__} of"
-            raise PlanError(f"the policy gives samples to {count} trainers, and there are {trainers}")
+            given_to = len(assigned) if isinstance(assigned, Sized) else f"a {type(assigned).__name__} of"
+            raise PlanError(f"the policy gives samples to {given_to} trainers, and there are {trainers}")
         parts = [_parts(part, trainer) for trainer, part in enumerate(assigned)]
-        sizes = [np.asarray([len(samples) for samples in part], dtype=np.int32) for part in parts]
+        sizes = [np.asarray([len(micro_batch) for micro_batch in part], dtype=np.int32) for part in parts]
         bounds = np.cumsum([0, *(of_trainer.sum() for of_trainer in sizes)]).tolist()
-        given = np.concatenate([np.empty(0, dtype=np.int64), *(samples for part in parts for samples in part)])
+        given = np.concatenate([np.empty(0, dtype=np.int64), *chain.from_iterable(parts)])
         whole = np.arange(samples)
         if not np.array_equal(np.sort(given), whole):
-            wrong = next(
-                iter(set(given.tolist()) ^ set(whole.tolist())), None
-            )  # in one of them, unless one comes twice
+            in_one = set(given.tolist()) ^ set(whole.tolist())  # none if all that is wrong is that one comes twice
+            wrong = next(iter(in_one), None)
             what = "a sample twice" if wrong is None else f"sample {wrong}" if wrong in given else f"no sample {wrong}"
             raise PlanError(f"the policy gives {what} of a batch of {samples}; give each sample to one trainer")
         if any(of_trainer.size != 1 for of_trainer in sizes):

@@ -140,7 +140,8 @@ class RunPolicy:
         look_ups: Sequence[GroupLookUps],
         start_slicing: Callable[[], Slicing] | None = None,
     ) -> None:
-        self._whole = whole
+        self.whole = whole
+        """The policy that decides on the samples."""
         self._start_slicing = start_slicing or whole.start_slicing
         self.parts = tuple(parts)
         self._look_ups = tuple(look_ups)
@@ -155,16 +156,16 @@ class RunPolicy:
         Raises:
             PlanError: what the policy gives is not a `Window`.
         """
-        with POLICIES.blaming(name_of(self._whole), "window fails"):
-            found = self._whole.window(wanted)
+        with POLICIES.blaming(name_of(self.whole), "window fails"):
+            found = self.whole.window(wanted)
         if not isinstance(found, Window):
-            name = type(self._whole).__name__
+            name = type(self.whole).__name__
             raise PlanError(f"{name}.window gives {found!r}: return a Window(lookahead, group), such as the one wanted")
         return found
 
     def least_bytes(self, window: Window, most_batches: int) -> int:
         """Bytes that the planners of all groups take at least; arguments as for `Policy.least_bytes`."""
-        with POLICIES.blaming(name_of(self._whole), "least_bytes fails"):
+        with POLICIES.blaming(name_of(self.whole), "least_bytes fails"):
             return sum(part.least_bytes(window, most_batches) for part in self.parts)
 
     def require_memory(self, window: Window, most_batches: int, free_bytes: int) -> None:
@@ -188,13 +189,13 @@ class RunPolicy:
 
     def remark(self, most_batches: int) -> str:
         """As `Policy.remark`."""
-        with POLICIES.blaming(name_of(self._whole), "remark fails"):
-            return self._whole.remark(most_batches)
+        with POLICIES.blaming(name_of(self.whole), "remark fails"):
+            return self.whole.remark(most_batches)
 
     @property
     def smaller_state(self) -> str:
         """As `Policy.smaller_state`."""
-        with POLICIES.blaming(name_of(self._whole), "smaller_state fails"):
+        with POLICIES.blaming(name_of(self.whole), "smaller_state fails"):
             return self.parts[0].smaller_state
 
     @property
@@ -204,7 +205,7 @@ class RunPolicy:
 
     def expected_slots(self, beginning: Sequence[CacheSlots]) -> tuple[CacheSlots, ...]:
         """As `Policy.expected_slots`, of each group's cache."""
-        with POLICIES.blaming(name_of(self._whole), "expected_slots fails"):
+        with POLICIES.blaming(name_of(self.whole), "expected_slots fails"):
             return tuple(part.expected_slots(slots) for part, slots in zip(self.parts, beginning, strict=True))
 
     def start_slicing(self) -> Slicing:
@@ -213,12 +214,7 @@ class RunPolicy:
 
     def keeping(self, segment: Segment) -> Keep | None:
         """As `Policy.keeping`, of a segment of any kind."""
-        return self._whole.keeping(segment) if segment.is_training else None
-
-    @property
-    def whole(self) -> Policy:
-        """The policy that decides on the samples."""
-        return self._whole
+        return self.whole.keeping(segment) if segment.is_training else None
 
     def planner(self, window: Window, slots: Sequence[CacheSlots] | None = None) -> Planner:
         """A new planner.
@@ -231,7 +227,7 @@ class RunPolicy:
             BagpipeError: the policy fails to make one.
         """
         limits = slots or [CacheSlots(UNLIMITED, UNLIMITED)] * len(self.parts)
-        with POLICIES.blaming(name := name_of(self._whole), "planner fails"):
+        with POLICIES.blaming(name := name_of(self.whole), "planner fails"):
             parts = zip(self.parts, limits, strict=True)
             planners = [part.planner(window, own.shared, own.private) for part, own in parts]
         if missing := [planner for planner in planners if not hasattr(planner, "start_segment")]:

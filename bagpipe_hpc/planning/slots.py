@@ -11,8 +11,6 @@ MOST_SLOTS = int(np.iinfo(np.int32).max)
 """Most slots of a cache, shared and private: plans number them with 32 bits."""
 UNLIMITED = 1 << 30
 """Capacity of a pool that only measures how many slots are needed: half of the numbers; private slots have the rest."""
-
-
 COPY_AREAS = 2
 """Areas of the shared slots where rows have one home: a batch's copies arrive while the batch before is computed."""
 

@@ -66,10 +66,8 @@ def require_same_ids(checkpoint: Checkpoint, shards: ShardManifest, directory: P
     Raises:
         CheckpointError: it means something else.
     """
-    then, cure = (
-        checkpoint.manifest,
-        "name the data that it was trained on, or rows that were prepared like it (--like)",
-    )
+    then = checkpoint.manifest
+    cure = "name the data that it was trained on, or rows that were prepared like it (--like)"
     tables = list(zip(then.table_names, then.table_rows, strict=True))
     found = [(table.name, table.rows) for table in shards.tables]
     if tables != found:

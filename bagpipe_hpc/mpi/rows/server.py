@@ -188,8 +188,8 @@ class RowServer:
     ) -> Iterator[None]:
         """Take the records of a put or an add: `write` what has come, piece by piece.
 
-        Once all pieces of what the trainer wrote before have been asked for, and answered behind it: a trainer tells
-        answers apart by their order alone, as a server pieces.
+        Its pieces are asked for once all pieces of what the trainer wrote before are, and it is answered once that is:
+        server and trainer tell pieces, and answers, apart by their order alone.
         """
         writes, unanswered = self._writes[trainer], self._unanswered[trainer]
         turn = object()

@@ -51,7 +51,6 @@ class LookaheadPolicy(Policy):
 
     sharings: ClassVar[tuple[str, ...]] = ("replicated", "home")
     writes_apart = True
-
     fetches_late = True
 
     @cached_property
@@ -118,23 +117,23 @@ class LookaheadPolicy(Policy):
             loading_threads=threads.loading,
             writing_threads=threads.writing,
             verify=facts.verify,
-            homes=facts.grid if facts.sharing == "home" else None,
+            homes=facts.grid if has_homes(facts.sharing) else None,
         )
 
     @property
     def rule(self) -> Callable[..., Planner]:
         """The planner in NumPy."""
-        return partial(HomePlanner, grid=self.facts.grid) if self.facts.sharing == "home" else LookaheadPlanner
+        return partial(HomePlanner, grid=self.facts.grid) if has_homes(self.facts.sharing) else LookaheadPlanner
 
     @property
     def thread_shares(self) -> ThreadShares:
         """Threads of the native planner."""
         facts = self.facts
-        has_homes = facts.sharing == "home"
-        trainers = facts.trainers if has_homes else 0
+        at_homes = has_homes(facts.sharing)
+        trainers = facts.trainers if at_homes else 0
         cores = len(os.sched_getaffinity(0))
         threads = facts.kernels.planner_threads or default_threads(int(facts.batch_look_ups.sum()), trainers, cores)
-        return share_out(threads, trainers, writes_apart=has_homes and not facts.verify)
+        return share_out(threads, trainers, writes_apart=at_homes and not facts.verify)
 
     def least_bytes(self, window: Window, most_batches: int) -> int:
         """Memory that a planner takes for sure: arrays over whole tables, and the look-ups of a full window.
@@ -151,7 +150,7 @@ class LookaheadPolicy(Policy):
             homes = _HOME_BYTES if has_homes(facts.sharing) else 0
             return int(table_rows.sum()) * (_REFERENCE_BYTES + versions + homes) + index_bytes * look_ups
         of_arrays = int(table_rows[~self.sparse_tables(window)].sum()) * (_DENSE_BYTES + versions)
-        indices = facts.batch_look_ups if facts.sharing == "home" else np.minimum(table_rows, facts.batch_look_ups)
+        indices = facts.batch_look_ups if has_homes(facts.sharing) else np.minimum(table_rows, facts.batch_look_ups)
         is_wide = indices.max() > _NARROW_ROWS
         of_look_ups = (4 if is_wide else 2) * look_ups if facts.is_one_hot else _BAG_BYTES * bags
         return of_arrays + of_look_ups + window.lookahead * _BATCH_BYTES + self._bytes_of_pairs
@@ -163,7 +162,7 @@ class LookaheadPolicy(Policy):
 
     @property
     def _bytes_of_pairs(self) -> int:
-        if self.facts.sharing != "home":
+        if not has_homes(self.facts.sharing):
             return 0
         threads = self.thread_shares
         return (1 + threads.writing) * self.facts.trainers**2 * (_PAIR_BYTES + _COUNT_BYTES * (1 + threads.deciding))
