@@ -120,9 +120,9 @@ def run_alone(purpose: Purpose, loop: "Loop | None" = None) -> None:
         _preflight(purpose.config, purpose.folder or Path(), look_for_gpus=True, speaks=True)
     purpose.check()
     device = check_reference_settings(purpose.config)
-    run, what = purpose.lay_out(trainers=0)
-    if what:
-        log.info(what)
+    run, nothing_left = purpose.lay_out(trainers=0)
+    if nothing_left:
+        log.info(nothing_left)
         return
     if not run.is_in_memory(servers=1):
         log.warning("tables.memory_gb is for servers: a run of one rank holds all rows in memory")
@@ -262,9 +262,9 @@ def _prepare(purpose: Purpose, comms: Communicators, held: ExitStack) -> tuple[R
     agree(comms, lambda: check_settings(config, comms, purpose.check), timeout_s + _IMPORT_S)
     facts = from_oracle(comms, lambda: facts_of_entries(config), timeout_s)
     agree(comms, lambda: require_same_entries(config, facts), timeout_s)
-    run, what = from_oracle(comms, lambda: purpose.lay_out(comms.layout.trainers), timeout_s)
-    if what:
-        raise NothingLeftError(what)
+    run, nothing_left = from_oracle(comms, lambda: purpose.lay_out(comms.layout.trainers), timeout_s)
+    if nothing_left:
+        raise NothingLeftError(nothing_left)
     run = settle_sharing(run, comms)
     agree_on_memory(comms, agree(comms, lambda: check_run(run, comms), timeout_s), timeout_s)
     marks = from_oracle(comms, lambda: placement_marks(run, comms), timeout_s)

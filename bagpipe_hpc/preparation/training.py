@@ -45,6 +45,10 @@ class Training:
         self.folder: Path | None = Path(config.train.output)
         self._found: RunSoFar | None = None
 
+    def stop_request(self, *, listens: bool) -> StopRequest:
+        """By a signal, or a file in the output folder."""
+        return StopRequest(Path(self.config.train.output), listens=listens)
+
     def check(self) -> None:
         """See that the output folder and the timeline can be written.
 
@@ -54,10 +58,6 @@ class Training:
         check_writable(self.config)
         if self.config.train.tensorboard:
             require_tensorboard()
-
-    def stop_request(self, *, listens: bool) -> StopRequest:
-        """By a signal, or a file in the output folder."""
-        return StopRequest(Path(self.config.train.output), listens=listens)
 
     def lay_out(self, trainers: int) -> tuple[Run, str]:  # noqa: ARG002 - it does not depend on them
         """As `Purpose.lay_out`.

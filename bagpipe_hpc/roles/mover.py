@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from bagpipe_hpc.errors import WaitTimeoutError
+from bagpipe_hpc.kernels.device import Mark
 from bagpipe_hpc.mpi.group_barrier import GroupBarrier
 from bagpipe_hpc.mpi.patience import Patience
 from bagpipe_hpc.mpi.plan_channel import PlanReceiver
@@ -31,7 +32,8 @@ from bagpipe_hpc.roles.batch_loader import BatchLoader
 from bagpipe_hpc.roles.mover_pace import MoverPace
 from bagpipe_hpc.roles.read_ahead import ReadAhead
 from bagpipe_hpc.roles.row_traffic import RowTraffic
-from bagpipe_hpc.roles.rows_under_way import DenseUnderWay, Fetch, advance_all
+from bagpipe_hpc.roles.rows_under_way import Fetch, advance_all
+from bagpipe_hpc.roles.sums_thread import DenseUnderWay
 from bagpipe_hpc.roles.write_backs import WriteBacks
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step.ready_batch import NO_INPUTS, ReadyBatch
@@ -98,6 +100,7 @@ class Mover:
         self._receiver = receiver
         self._traffic = traffic
         self._device = traffic[0].cache.device
+        self._cache_made: Mark = None
         self._barrier = barrier
         self._loader = BatchLoader(reader, [part.cache for part in traffic])
         self._read_ahead = ReadAhead(traffic)

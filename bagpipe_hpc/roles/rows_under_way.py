@@ -1,12 +1,9 @@
-"""What a mover has under way: fetches, and sums that the compute thread has started."""
+"""Rows that a mover has under way."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
-from bagpipe_hpc.mpi.requests import Awaited
 from bagpipe_hpc.mpi.rows.transfer import PendingRows
-from bagpipe_hpc.mpi.waiting import Haste
 from bagpipe_hpc.plan.batch_plan import ReceivedPlan
 from bagpipe_hpc.roles.row_traffic import FetchedRows
 
@@ -29,16 +26,6 @@ class Fetch:
     def pending(self) -> list[PendingRows]:
         """What has to be complete."""
         return [group.pending for group in self.groups]
-
-
-class DenseUnderWay(Protocol):
-    """Sums of dense gradients, which the compute thread starts."""
-
-    def advance(self) -> Haste:
-        """Move them on; how soon to do so again. Never waits."""
-
-    def awaited(self) -> list[Awaited] | None:
-        """What they go on behind, until `advance` is called again; None if that cannot be said."""
 
 
 def advance_all(pending: Iterable[PendingRows]) -> bool:

@@ -7,13 +7,13 @@ at once; and what it adds up keeps no row waiting. With nothing under way it sle
 
 import logging
 import threading
+from typing import Protocol
 
 from bagpipe_hpc.config.sections.train import MOVER, OWN
 from bagpipe_hpc.kernels.request_watch import Pauses, RequestWatch
 from bagpipe_hpc.mpi.requests import Awaited, handles
 from bagpipe_hpc.mpi.waiting import TESTS_A_WAKE, Haste
 from bagpipe_hpc.roles.request_waits import open_watch
-from bagpipe_hpc.roles.rows_under_way import DenseUnderWay
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +25,16 @@ _LOOKING_ITSELF = Pauses(first_s=100e-6, longest_s=100e-6, limit_s=0.0)
 _UNNAMED = Pauses(first_s=1e-3, longest_s=1e-3, limit_s=0.0)
 """Where what sums go on behind cannot be named, as `DenseSums` promises, or has come since."""
 _IDLE = Pauses(first_s=1.0, longest_s=1.0, limit_s=1.0)
+
+
+class DenseUnderWay(Protocol):
+    """Sums of dense gradients, which the compute thread starts."""
+
+    def advance(self) -> Haste:
+        """Move them on; how soon to do so again. Never waits."""
+
+    def awaited(self) -> list[Awaited] | None:
+        """What they go on behind, until `advance` is called again; None if that cannot be said."""
 
 
 class SumsThread:

@@ -39,9 +39,9 @@ _SHOWN_AT_ONCE = 1 << 16
 
 
 def run_trainer(context: RoleContext, windows: Sequence[RowWindow], loop: Loop) -> None:
-    """Run one trainer to the end of the run, after `offer_linear_layers`; arguments as for `Trainer`.
+    """Make one trainer, whose threads `offer_linear_layers` has started, and run it to the end of the run.
 
-    Collective over: the trainers.
+    Collective over: the trainers. Arguments as for `Trainer`.
     """
     comms, train = context.comms, context.run.config.train
     timeout_s = train.timeout_s

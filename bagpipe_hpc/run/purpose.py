@@ -32,15 +32,15 @@ class Purpose(Protocol):
     can_go_on: bool
     conclude: Callable[[], None] | None
 
+    def stop_request(self, *, listens: bool) -> StopRequest | NeverStopped:
+        """How the run is asked to end early, a context manager. On every rank; `listens`: it stops the others."""
+
     def check(self) -> None:
         """See that what the run will leave behind can be written; makes nothing.
 
         Raises:
             BagpipeError: it cannot.
         """
-
-    def stop_request(self, *, listens: bool) -> StopRequest | NeverStopped:
-        """How the run is asked to end early, a context manager. On every rank; `listens`: it stops the others."""
 
     def lay_out(self, trainers: int) -> tuple[Run, str]:
         """Check data and checkpoint, and lay out the run.

@@ -55,7 +55,7 @@ class SliceReader:
         self._run = run
         self._features = run.model_facts.features
         self._groups = [list(group.look_ups.features) for group in run.groups]
-        self._number = slice_number, slices
+        self._own_slice = slice_number, slices
         self._open: dict[bool, tuple[_Samples, _SegmentColumns]] = {}
 
     def start_segment(self, segment: Segment) -> None:
@@ -85,7 +85,7 @@ class SliceReader:
             samples: numbers within the batch, int32 `[n]`, in the order wanted; the contiguous slice if not given.
             sizes: samples of each micro-batch, which add up to n, int32; one with all of them if not given.
         """
-        where = self._segment.sample_range(batch), self._number, samples
+        where = self._segment.sample_range(batch), self._own_slice, samples
         columns = self._columns
         dense, labels = _read(columns.dense, *where), _read(columns.labels, *where)
         weights = None if columns.weights is None else _read(columns.weights, *where)
@@ -165,7 +165,7 @@ class GroupReader:
 
     def __init__(self, run: Run, slice_number: int, slices: int, segment: Segment) -> None:
         self._segment = segment
-        self._number = slice_number, slices
+        self._own_slice = slice_number, slices
         self._stack = ExitStack()
         self._ids: SampleStream[NDArray[np.int64]] | None = None
         feature = auc_feature(run, segment)
@@ -177,7 +177,7 @@ class GroupReader:
         """Groups of the slice, int64 `[n]`; None where nobody asks for them. Arguments as for `SliceReader.read`."""
         if self._ids is None:
             return None
-        return _read(self._ids, self._segment.sample_range(batch), self._number, samples)
+        return _read(self._ids, self._segment.sample_range(batch), self._own_slice, samples)
 
     def __enter__(self) -> "GroupReader":
         return self
@@ -191,28 +191,35 @@ class NumberReader:
 
     def __init__(self, run: Run, slice_number: int, slices: int, segment: Segment) -> None:
         self._segment = segment
-        self._number = slice_number, slices
-        self._numbers = SampleStream(lambda first, last: np.arange(first, last, dtype=np.int64), run.order(segment))
+        self._own_slice = slice_number, slices
+        self._own_slices = SampleStream(lambda first, last: np.arange(first, last, dtype=np.int64), run.order(segment))
 
     def read(self, batch: int, samples: NDArray[np.int32] | None = None) -> NDArray[np.int64]:
         """Numbers of the slice's samples in the split, int64 `[n]`; arguments as for `SliceReader.read`."""
-        return _read(self._numbers, self._segment.sample_range(batch), self._number, samples)
+        return _read(self._own_slices, self._segment.sample_range(batch), self._own_slice, samples)
 
 
 def _read(
     stream: SampleStream[_Columns],
     batch: tuple[int, int],
-    number: tuple[int, int],
+    own_slice: tuple[int, int],
     samples: NDArray[np.int32] | None,
 ) -> _Columns:
-    """The samples of a batch, from its first up to one after its last, that are named, or else those of a slice.
+    """The samples of a batch that are named, or else those of a slice.
 
     Those that are named may be of batches behind it, too. They are read from one batch after the other.
+
+    Args:
+        stream: what is read.
+        batch: position of its first sample, and one after that of its last.
+        own_slice: number of the slice, and how many there are.
+        samples: those that are named, as for `SliceReader.read_parts`.
     """
     first, last = batch
     if samples is None:
-        bounds = slice_bounds(last - first, number[1])
-        return stream.read(first + bounds[number[0]], first + bounds[number[0] + 1])
+        number, slices = own_slice
+        bounds = slice_bounds(last - first, slices)
+        return stream.read(first + bounds[number], first + bounds[number + 1])
     of_batches = np.flatnonzero(np.diff(samples // max(1, last - first))) + 1
     parts: list[Any] = []
     for own in np.split(samples, of_batches):

@@ -40,7 +40,7 @@ class TrainStep:
         stats: where a step's counts and times go.
         dense: sums dense gradients over the trainers, and updates the dense weights.
         features: what a sample looks up.
-        slice_number: of this trainer's slice of each batch, from 0, and how many slices there are.
+        own_slice: number of this trainer's slice of each batch, from 0, and how many slices there are.
         trace: this rank's timeline.
         verify: check the version of every row that is read.
     """
@@ -52,7 +52,7 @@ class TrainStep:
         stats: StepStats,
         dense: DenseUpdates,
         features: Sequence[FeatureFacts],
-        slice_number: tuple[int, int],
+        own_slice: tuple[int, int],
         trace: Trace,
         *,
         verify: bool,
@@ -64,7 +64,7 @@ class TrainStep:
         self._rows = rows
         self._dense = dense
         self._features = features
-        self._slice, self._slices = slice_number
+        self._slice, self._slices = own_slice
         self._trace = trace
         self._verify = verify
         self._device = parts.device
