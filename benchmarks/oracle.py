@@ -21,7 +21,8 @@ from bagpipe_hpc.config.schema import CacheConfig, Config, DataConfig, KernelsCo
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.planning.segment_planner import plan_segment
-from bagpipe_hpc.preparation.prepare import choose_window, prepare_run
+from bagpipe_hpc.preparation.prepare import prepare_run
+from bagpipe_hpc.preparation.window_choice import choose_window
 from bagpipe_hpc.rows.partition import table_offsets
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.simulation.synthetic_rows import draw_batches

@@ -17,7 +17,8 @@ import numpy as np
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.planning.segment_planner import plan_segment
-from bagpipe_hpc.preparation.prepare import choose_window, prepare_run
+from bagpipe_hpc.preparation.prepare import prepare_run
+from bagpipe_hpc.preparation.window_choice import choose_window
 from bagpipe_hpc.storage.shards.manifest import load_manifest
 from bagpipe_hpc.tools.inspection.access_counts import save_statistics
 from bagpipe_hpc.tools.placing import place_tables

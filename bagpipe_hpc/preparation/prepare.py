@@ -1,26 +1,18 @@
-"""What is checked and decided before any rank starts to train: data, schedule, window."""
+"""What the oracle checks of a run's data and settings, and how it lays out the run, before any rank trains."""
 
 import logging
-import time
-from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
-from bagpipe_hpc.cluster.host_memory import free_bytes
 from bagpipe_hpc.config.doors import POLICIES
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.config.unused import unused_settings
-from bagpipe_hpc.errors import CapacityError, ConfigError
-from bagpipe_hpc.plan.bags import Bags
-from bagpipe_hpc.plan.schedule import Segment, build_schedule, without_effect
-from bagpipe_hpc.planning.capacity import CacheNeed, beginning_batches, expected_need, fit_window, tells_by_beginning
-from bagpipe_hpc.planning.groups import RunPolicy
+from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.plan.schedule import build_schedule, without_effect
 from bagpipe_hpc.planning.policy import WatchedRows
 from bagpipe_hpc.planning.policy_choice import policy_class
 from bagpipe_hpc.preparation.resume import find_start
 from bagpipe_hpc.preparation.warm_start import find_warm_start, say_rows_taken
-from bagpipe_hpc.progress import LongWork
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.run.data_lineage import data_step
 from bagpipe_hpc.run.evaluations import auc_feature
@@ -41,7 +33,6 @@ log = logging.getLogger(__name__)
 
 LARGEST_VERSION = 1 << 24
 """A version is a step number in a float32 column."""
-_PROGRESS_EVERY_S = 10.0
 
 
 def prepare_run(config: Config) -> Run:
@@ -119,78 +110,6 @@ def nothing_left(run: Run) -> str:
     return f"{run.start.directory} is the end of this run, {counted(run.total_steps, 'step')}: nothing is left to do"
 
 
-def choose_window(run: Run, trainers: int) -> CacheNeed:
-    """The window that the run uses, and the cache that it needs: as its first batches say, or all of them.
-
-    Raises:
-        CapacityError: the configured cache does not even hold single batches, or the planner outgrows the memory.
-        ConfigError: the settings of the kernels do not go together, or rows that the policy adds would keep more than
-            weights.
-    """
-    asked, wanted = run.config.lookahead.batches, run.window
-    if remark := run.sample_orders.remark(trainers):
-        log.warning("%s", remark)
-    policy = run.policy(trainers)
-    require_weights_alone(run.config)
-    if told := policy.remark(max((one.batches for one in run.schedule if one.is_training), default=0)):
-        log.warning("%s", told)
-    for unused in _unused_by_planner(run, policy):
-        log.warning("%s", unused)
-    if (window := policy.window(wanted)) != wanted:
-        log.info(
-            "policy.name = %r: takes a window of %s in groups of %d, whatever [lookahead] asks for (%d)",
-            run.config.policy.name,
-            counted(window.lookahead, "batch"),
-            window.group,
-            asked,
-        )
-    elif wanted.lookahead < asked:
-        log.info(
-            "lookahead.batches = %d: the longest segment of the run has %s, and a window of %d plans the same",
-            asked,
-            counted(run.longest_segment, "batch"),
-            wanted.lookahead,
-        )
-    policy.require_memory(window, run.longest_segment, free_bytes())
-    segments = segments_to_measure(run)
-    beginnings = _beginnings(segments, beginning_batches(window))
-    expected = None
-    can_tell = policy.fetches_late and tells_by_beginning(window)
-    if run.config.cache.measure == "beginning" and can_tell and 2 * _batches_of(beginnings) < _batches_of(segments):
-        read = partial(_read, run, beginnings)
-        expected = partial(
-            expected_need, policy.planner, window, read, policy.expected_slots, free_bytes(), policy.start_slicing
-        )
-    try:
-        return fit_window(
-            policy.planner,
-            window,
-            lambda: _read(run, segments),
-            run.config.cache.rows,
-            free_bytes(),
-            policy.start_slicing,
-            expected,
-        )
-    except MemoryError as error:
-        raise CapacityError(
-            f"lookahead.batches = {asked}: the planner of {run.total_rows} rows finds no more memory ({error}); set "
-            f"{policy.smaller_state_or}a shorter lookahead.batches, or a smaller train.batch_size"
-        ) from error
-
-
-def _unused_by_planner(run: Run, policy: RunPolicy) -> Iterator[str]:
-    """Settings of the native planner, where the policy plans in another way: a line each."""
-    if getattr(policy.parts[0], "is_native", False):
-        return
-    kernels = run.config.kernels
-    for name, value in (("planner_state", kernels.planner_state), ("planner_threads", kernels.planner_threads)):
-        if value not in ("auto", 0):
-            yield (
-                f"kernels.{name} = {value!r}: without effect, since it is for the native planner, which does not plan "
-                f"here (policy.name = {run.config.policy.name!r}, kernels.backend = {kernels.backend!r})"
-            )
-
-
 def require_weights_alone(config: Config) -> None:
     """See that rows have weights alone where the policy adds changes: one is added to every number of a record.
 
@@ -220,53 +139,3 @@ def require_weights_alone(config: Config) -> None:
             f"{adds}, and optimizer.rows = {config.optimizer.rows!r} keeps a state: changes of it by several trainers "
             "do not add up to that of the whole batch; set optimizer.rows=sgd, or another one without state"
         )
-
-
-def segments_to_measure(run: Run) -> list[Segment]:
-    """The segments that need caches of different sizes: an evaluation of the same samples comes once."""
-    chosen, seen = [], set()
-    for segment in run.schedule:
-        if not segment.is_training:
-            if segment.samples in seen:
-                continue
-            seen.add(segment.samples)
-        chosen.append(segment)
-    return chosen
-
-
-def _beginnings(segments: list[Segment], batches: int) -> list[Segment]:
-    """The first batches of training, and of each evaluation."""
-    chosen, left = [], batches
-    for segment in segments:
-        wanted = min(segment.batches, left if segment.is_training else batches)
-        if segment.is_training:
-            left -= wanted
-        if wanted:
-            chosen.append(replace(segment, batches=wanted))
-    return chosen
-
-
-def _batches_of(segments: list[Segment]) -> int:
-    return sum(segment.batches for segment in segments)
-
-
-def _read(run: Run, segments: list[Segment]) -> Iterator[Iterable[Bags]]:
-    """One pass over the batches of segments to measure, with a line now and then of how far it is."""
-    total = _batches_of(segments)
-    log.info("reading %s ahead of the run, to measure the cache", counted(total, "batch"))
-    spoke_s = time.monotonic()
-    done = 0
-
-    def told(batches: Iterator[Bags]) -> Iterator[Bags]:
-        nonlocal spoke_s, done
-        for batch in batches:
-            yield batch
-            done += 1
-            work.advance()
-            if not work.is_shown and time.monotonic() - spoke_s > _PROGRESS_EVERY_S:
-                spoke_s = time.monotonic()
-                log.info("%d of %d batches read", done, total)
-
-    with LongWork("measuring the cache", total, "batches") as work:
-        for segment in segments:
-            yield told(run.batches(segment, run.reader_threads))

@@ -1,6 +1,7 @@
 """What can be known of a rank before it does anything: from the settings, from the data, from the plan.
 
-Each function is called on every rank, in this order; an error of one refuses the run on all.
+Checks are made on every rank, in this order; what some compare with is found by the oracle. An error of one rank
+refuses the run on all.
 """
 
 import os

@@ -18,7 +18,8 @@ from bagpipe_hpc.planning.policy_choice import keeps_order, policy_class
 from bagpipe_hpc.planning.sharing_choice import has_homes
 from bagpipe_hpc.planning.slots import CacheSlots
 from bagpipe_hpc.planning.window import Window
-from bagpipe_hpc.preparation.prepare import choose_window, require_weights_alone
+from bagpipe_hpc.preparation.prepare import require_weights_alone
+from bagpipe_hpc.preparation.window_choice import choose_window
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.atomic_write import file_sha256
 from bagpipe_hpc.storage.plans.manifest import MANIFEST_NAME, PlansManifest, load_manifest, segment_key

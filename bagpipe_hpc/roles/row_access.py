@@ -75,9 +75,15 @@ def open_windows(
         windows = []
         partitions = run.partitions(comms.layout.servers)
         for group, partition, store, transfers in zip(run.groups, partitions, stores, ways, strict=True):
-            width = group.record.width
             window = RowWindow(
-                *(comms.world, routes, partition, width, timeout_s, transfers, copies, store),
+                comms.world,
+                routes,
+                partition,
+                group.record.width,
+                timeout_s,
+                transfers,
+                copies,
+                store,
                 reads_ahead=run.config.tables.read_ahead,
             )
             windows.append(opened.enter_context(window))

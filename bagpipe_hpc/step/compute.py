@@ -186,9 +186,9 @@ class ComputeParts:
 
         Args:
             group: of tables, from 0.
-            slots: as for `update_rows` of `cache/row_updates.py`, as are the others.
-            gradients: as there.
-            step: as there.
+            slots: of the rows, int32 `[N]`.
+            gradients: of the global-batch mean loss, float32 `[N, D]`.
+            step: number of the training step, from 1.
         """
         if frozen := self.frozen_rows[group]:
             changes = frozen.change(self.caches[group].rows_in(slots))

@@ -23,7 +23,8 @@ from bagpipe_hpc.kernels.row_copies import row_copies
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.planning.segment_planner import plan_segment
-from bagpipe_hpc.preparation.prepare import choose_window, prepare_run
+from bagpipe_hpc.preparation.prepare import prepare_run
+from bagpipe_hpc.preparation.window_choice import choose_window
 from bagpipe_hpc.rows.partition import RowPartition
 from bagpipe_hpc.rows.placements.assignment import AssignedTables, whole_tables
 from bagpipe_hpc.rows.placements.planned import PlannedTables

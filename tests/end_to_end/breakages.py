@@ -30,7 +30,7 @@ from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.segment_planner import measure_segment
 from bagpipe_hpc.planning.slots import UNLIMITED, CacheSlots
 from bagpipe_hpc.planning.window import Window
-from bagpipe_hpc.preparation.prepare import choose_window
+from bagpipe_hpc.preparation.window_choice import choose_window
 from bagpipe_hpc.roles.mover import Mover
 from bagpipe_hpc.roles.row_traffic import RowTraffic
 from bagpipe_hpc.rows.updated import UpdatedRows

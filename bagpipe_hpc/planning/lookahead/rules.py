@@ -4,6 +4,7 @@ A row is kept as long as a later batch of the window uses it. State is three int
 loaded batch that uses it, and those of `RowSlots`.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,4 @@ class LookaheadPlanner(RulePlanner):
     def size(self) -> PlannerSize:
         """Memory and slots that it took so far."""
         size = super().size()
-        return PlannerSize(
-            size.state_bytes + self._last_use.nbytes, size.window_bytes, size.shared_slots, size.private_slots
-        )
+        return replace(size, state_bytes=size.state_bytes + self._last_use.nbytes)

@@ -15,8 +15,8 @@ from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.planning.groups import RunPolicy
 from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.segment_planner import plan_segment
-from bagpipe_hpc.preparation.prepare import choose_window
 from bagpipe_hpc.preparation.saved_plans import cuts_of, plan_facts
+from bagpipe_hpc.preparation.window_choice import choose_window
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.atomic_write import atomic_write, remove_partial_files
 from bagpipe_hpc.storage.plans.manifest import (

@@ -12,7 +12,8 @@ from bagpipe_hpc.planning.capacity import CacheNeed, within_memory
 from bagpipe_hpc.planning.groups import slots_by_group
 from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.segment_planner import plan_segment
-from bagpipe_hpc.preparation.prepare import require_weights_alone, segments_to_measure
+from bagpipe_hpc.preparation.prepare import require_weights_alone
+from bagpipe_hpc.preparation.window_choice import segments_to_measure
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.simulation.batch_load import BatchLoad
 from bagpipe_hpc.terminal import counted

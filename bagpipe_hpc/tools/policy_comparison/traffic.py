@@ -13,7 +13,7 @@ import numpy as np
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan, TrainerPlan
 from bagpipe_hpc.planning.segment_planner import plan_segment
-from bagpipe_hpc.preparation.prepare import choose_window
+from bagpipe_hpc.preparation.window_choice import choose_window
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.simulation.batch_load import broadcast_copies
 

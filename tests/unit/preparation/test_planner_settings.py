@@ -9,7 +9,8 @@ import pytest
 from bagpipe_hpc.config.schema import Config, KernelsConfig, PolicyConfig
 from bagpipe_hpc.kernels import shared_library
 from bagpipe_hpc.planning.policies.hotline.settings import HotlineSettings
-from bagpipe_hpc.preparation.prepare import choose_window, prepare_run
+from bagpipe_hpc.preparation.prepare import prepare_run
+from bagpipe_hpc.preparation.window_choice import choose_window
 from tests.unit.preparation.test_prepare import write_clicks
 
 HOTLINE = PolicyConfig("hotline", HotlineSettings(hot_rows=5, learning_batches=1))

@@ -19,8 +19,9 @@ from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.preparation import saved_plans
-from bagpipe_hpc.preparation.prepare import choose_window, prepare_run
+from bagpipe_hpc.preparation.prepare import prepare_run
 from bagpipe_hpc.preparation.saved_plans import SavedPlans, find_need
+from bagpipe_hpc.preparation.window_choice import choose_window
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.plans import manifest as manifests
 from bagpipe_hpc.storage.plans.manifest import MANIFEST_NAME, PLANS_NAME, PlansManifest, load_manifest, save_manifest

@@ -12,8 +12,9 @@ import pytest
 
 from bagpipe_hpc.cli import commands as cli
 from bagpipe_hpc.config.file import load_config
-from bagpipe_hpc.preparation.prepare import choose_window, prepare_run
+from bagpipe_hpc.preparation.prepare import prepare_run
 from bagpipe_hpc.preparation.saved_plans import find_need
+from bagpipe_hpc.preparation.window_choice import choose_window
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.tools.forecast import pace, sweep
 from bagpipe_hpc.tools.forecast.advice import advise_window, splits_of
