@@ -181,7 +181,7 @@ class PlanReceiver:
         self._requests: list[MPI.Request] = []
         self._buffers: list[NDArray[np.uint8]] = []
         self._finished = 0
-        self._credits: deque[tuple[MPI.Request, NDArray[Any]]] = deque()
+        self._told: deque[tuple[MPI.Request, NDArray[Any]]] = deque()
 
     @property
     def is_receiving(self) -> bool:
@@ -231,14 +231,14 @@ class PlanReceiver:
         wait_for_all([seen], "the oracle to decide by the weights of rows", timeout_s, watch)
 
     def _tell(self, message: NDArray[Any], tag: int) -> None:
-        self._credits.append((self._comm.Isend(message, dest=ORACLE_RANK, tag=tag), message))
-        while self._credits and self._credits[0][0].Test():
-            self._credits.popleft()
+        self._told.append((self._comm.Isend(message, dest=ORACLE_RANK, tag=tag), message))
+        while self._told and self._told[0][0].Test():
+            self._told.popleft()
 
     def finish(self, timeout_s: float, watch: Callable[[], None]) -> None:
         """Wait until the last credits are sent."""
-        wait_for_all([request for request, _ in self._credits], "the last credits to be sent", timeout_s, watch)
-        self._credits.clear()
+        wait_for_all([request for request, _ in self._told], "the last credits to be sent", timeout_s, watch)
+        self._told.clear()
 
 
 def _pieces(weights: NDArray[np.float32]) -> list[NDArray[np.float32]]:

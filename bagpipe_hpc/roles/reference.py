@@ -64,7 +64,7 @@ class _ScoredSlice(NamedTuple):
     """Logits of a slice, with the numbers of its batch and of itself, and its samples; within the batch, if named."""
 
     batch: int
-    part: int
+    slice_number: int
     chosen: NDArray[np.int32] | None
     samples: SliceSamples
     logits: NDArray[np.float32]
@@ -218,9 +218,9 @@ class Reference:
         update = (ByChanges if self._policy.adds_rows else BySums)(self._parts, groups, self._short, step)
         self._parts.clear_gradients()
         of_slices = GradientTotals(self._parts.model)
-        for part, reader in enumerate(self._readers):
+        for slice_number, reader in enumerate(self._readers):
             own_sums: dict[int, Tensor] = {}
-            for own, samples in self._micro_batches(number, part, reader, slices, groups):
+            for own, samples in self._micro_batches(number, slice_number, reader, slices, groups):
                 self._parts.begin_pass(step, partial(np.asarray, samples))
                 embeddings = own.embeddings(self._parts.caches, self._features).requiring_gradients()
                 slice_step = SliceStep(self._parts.weights, own, embeddings, slices.sample_count, step)
@@ -229,8 +229,8 @@ class Reference:
                 self._divergence.see_loss(step, loss, gradients, own.look_ups)
                 for group, sums in enumerate(own.sum_gradients(self._parts.caches, gradients)):
                     own_sums[group] = added(own_sums.get(group), sums)
-                self._loss_sums[part] += float(loss)
-            update.add(part, own_sums)
+                self._loss_sums[slice_number] += float(loss)
+            update.add(slice_number, own_sums)
             of_slices.add()
         of_slices.finish()
         update.finish()
@@ -240,14 +240,14 @@ class Reference:
         self._stats.unique_rows += sum(batch.unique.size for batch in groups)
 
     def _micro_batches(
-        self, number: int, part: int, reader: SliceReader, slices: BatchSlices, groups: Sequence[GroupBatch]
+        self, number: int, slice_number: int, reader: SliceReader, slices: BatchSlices, groups: Sequence[GroupBatch]
     ) -> Iterator[tuple[BatchInputs, NDArray[np.int64]]]:
         """What a slice of batch `number` is computed with, and which samples: mostly at once."""
-        named, sizes = slices.of_trainer(part), slices.micro_batches_of(part)
+        named, sizes = slices.of_trainer(slice_number), slices.micro_batches_of(slice_number)
         parts = reader.read_parts(number, named, sizes)
-        positions = [split_positions(batch.positions[part], parts, group) for group, batch in enumerate(groups)]
+        positions = [split_positions(batch.positions[slice_number], parts, group) for group, batch in enumerate(groups)]
         ends = np.cumsum([len(samples.labels) for samples in parts])[:-1]
-        numbers = np.split(slice_samples(named, slices.bounds[-1], self._slices, part), ends)
+        numbers = np.split(slice_samples(named, slices.sample_count, self._slices, slice_number), ends)
         for samples, of_batch, *look_ups in zip(parts, numbers, *positions, strict=True):
             rows = [(batch.unique, own) for batch, own in zip(groups, look_ups, strict=True)]
             yield self._inputs(samples, rows, is_training=True), of_batch
@@ -285,7 +285,7 @@ class Reference:
             readers = [GroupReader(self._run, number, self._slices, segment) for number in range(self._slices)]
             groups = [stack.enter_context(reader) for reader in readers]
             for one in self._scored(segment, record):
-                of_samples = groups[one.part].read(one.batch, one.chosen)
+                of_samples = groups[one.slice_number].read(one.batch, one.chosen)
                 whole.add(one.samples.labels, one.logits, of_samples, one.samples.weights)
         evaluations = whole.finish(Alone())
         first = next(iter(evaluations.values()))
@@ -300,7 +300,7 @@ class Reference:
         numbers = [NumberReader(self._run, number, self._slices, segment) for number in range(self._slices)]
         with start_prediction(self._run, trainer=0) as own:
             for one in self._scored(segment, record):
-                own.add(numbers[one.part].read(one.batch, one.chosen), one.logits)
+                own.add(numbers[one.slice_number].read(one.batch, one.chosen), one.logits)
         record.prediction(segment.samples, time.perf_counter() - start)
 
     def _scored(self, segment: Segment, record: Record) -> Iterator[_ScoredSlice]:
@@ -308,8 +308,8 @@ class Reference:
         slicing = self._policy.start_slicing()
         for number, rows in enumerate(self._run.batches(segment)):
             slices = slicing(rows)
-            for part, (reader, own_rows) in enumerate(zip(self._readers, slices.parts(rows), strict=True)):
-                chosen = slices.of_trainer(part)
+            for slice_number, (reader, own_rows) in enumerate(zip(self._readers, slices.parts(rows), strict=True)):
+                chosen = slices.of_trainer(slice_number)
                 samples = reader.read(number, chosen)
                 look_ups = (group.look_ups.of(own_rows).values for group in self._run.groups)
                 unique = [np.unique(values, return_inverse=True) for values in look_ups]
@@ -317,7 +317,7 @@ class Reference:
                 embeddings = own.embeddings(self._parts.caches, self._features)
                 logits = self._parts.device.to_host(predict(self._parts.model, own.dense, embeddings))
                 self._divergence.require_finite_predictions(segment.last_step, logits)
-                yield _ScoredSlice(number, part, chosen, samples, logits)
+                yield _ScoredSlice(number, slice_number, chosen, samples, logits)
             record.scored(number + 1, segment.batches)
 
     def _save(self, segment: Segment, record: Record) -> None:

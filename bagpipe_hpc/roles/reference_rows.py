@@ -55,8 +55,8 @@ class BatchUpdate(ABC):
         return sums if self._short is None else self._short.rounded(sums)
 
     @abstractmethod
-    def add(self, part: int, sums: Mapping[int, Tensor]) -> None:
-        """Take the gradients of slice `part`, summed for each distinct row of the batch, by group, `[U, D]`."""
+    def add(self, slice_number: int, sums: Mapping[int, Tensor]) -> None:
+        """Take the gradients of a slice, summed for each distinct row of the batch, by group, float32 `[U, D]`."""
 
     @abstractmethod
     def finish(self) -> None:
@@ -74,7 +74,7 @@ class BySums(BatchUpdate):
             for batch, cache in zip(groups, parts.caches, strict=True)
         ]
 
-    def add(self, part: int, sums: Mapping[int, Tensor]) -> None:  # noqa: ARG002
+    def add(self, slice_number: int, sums: Mapping[int, Tensor]) -> None:  # noqa: ARG002
         """As `BatchUpdate.add`."""
         self._slices += 1
         for group, own in sums.items():
@@ -99,11 +99,11 @@ class ByChanges(BatchUpdate):
         super().__init__(parts, groups, short, step)
         self._changes: list[tuple[int, Tensor, NDArray[np.float32]]] = []
 
-    def add(self, part: int, sums: Mapping[int, Tensor]) -> None:
+    def add(self, slice_number: int, sums: Mapping[int, Tensor]) -> None:
         """As `BatchUpdate.add`."""
         for group, own in sums.items():
             batch, cache = self._groups[group], self._parts.caches[group]
-            used = np.unique(batch.positions[part])
+            used = np.unique(batch.positions[slice_number])
             slots = as_slots(batch.unique[used], self._parts.device)
             before = cache.gather_records(slots)
             gradients = self._rounded(own)[self._parts.device.to_device(used)]

@@ -1,4 +1,4 @@
-"""Rows of a trainer that is alone, where all would have those that several use (`cache.sharing=replicated`)."""
+"""Rows of a trainer that is alone: it shares none of them, and waits for nobody (`cache.sharing=replicated`)."""
 
 from torch import Tensor
 

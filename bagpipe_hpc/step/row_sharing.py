@@ -1,4 +1,4 @@
-"""How trainers keep the rows that several of them use: what a step and a mover ask of it, and what both ways share."""
+"""How trainers keep the rows that several of them use: what a step and a mover ask of it, and what all ways have."""
 
 import time
 from collections.abc import Iterator
@@ -102,7 +102,7 @@ class RowUpdates:
             self.apply_behind(group, slots, gradients, step)
 
     def apply_behind(self, group: int, slots: Tensor, gradients: Tensor, step: int) -> None:
-        """As `apply`, in the mover."""
+        """As `apply`, in the mover, whose time is not the step's."""
         self._parts.update_rows(group, slots, gradients, step)
         self._parts.caches[group].set_version(slots, step)
 

@@ -1,7 +1,7 @@
 """The row client: a trainer asks far servers for rows by messages, with offsets; rows come and go in large pieces.
 
-A server gathers and scatters with NumPy, which is faster than any MPI library packs single rows, and the link carries
-nothing but long messages. `mpi.rows.server` is the other end.
+A server gathers and scatters rows itself (`rows/copies.py`), which is faster than any MPI library packs single ones,
+and the link carries nothing but long messages. `mpi.rows.server` is the other end.
 
 A get is a message of int32 offsets `[N]` with tag GET, answered by the records in pieces with tag ROWS. A put is a
 message of offsets with tag PUT and the records in pieces with tag ROWS, answered by an empty message with tag DONE once
