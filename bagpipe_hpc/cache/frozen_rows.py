@@ -23,7 +23,13 @@ class FrozenRows:
 
     @classmethod
     def of(cls, names: Collection[str], tables: Tables, device: torch.device) -> "FrozenRows | None":
-        """For the frozen tables with these names, among the tables of one width; None where no table is frozen."""
+        """For the frozen tables among the tables of one width; None where none of these is frozen.
+
+        Args:
+            names: of all frozen tables.
+            tables: of the width.
+            device: where the rows are.
+        """
         if not {*names} & {*tables.names}:
             return None
         is_open = torch.tensor([name not in names for name in tables.names], device=device)

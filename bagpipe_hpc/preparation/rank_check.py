@@ -228,6 +228,11 @@ def check_start(run: Run, comms: Communicators) -> list[float] | None:
 def check_same_models(run: Run, own: list[float] | None, comms: Communicators) -> None:
     """See that all trainers compute with the same model, as far as a few samples tell. Collective over: the trainers.
 
+    Args:
+        run: names the model.
+        own: the logits that `check_start` has found here; None on ranks that do not train.
+        comms: this rank's communicators.
+
     Raises:
         ConfigError: on each, if one does not.
     """

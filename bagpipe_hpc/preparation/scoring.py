@@ -63,6 +63,11 @@ def require_same_ids(checkpoint: Checkpoint, shards: ShardManifest, directory: P
     That is known where both say which vocabularies they have; else tables of the same names and sizes have to do. The
     columns of the training rows themselves are the same by whatever they are described.
 
+    Args:
+        checkpoint: that is scored.
+        shards: manifest of the data that it is scored with.
+        directory: of that data.
+
     Raises:
         CheckpointError: it means something else.
     """

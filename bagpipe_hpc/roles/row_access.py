@@ -42,7 +42,14 @@ def open_stores(run: Run, comms: Communicators) -> Iterator[list[DiskStore | Non
 
 
 def say_where_rows_are(run: Run, comms: Communicators, stores: Sequence[DiskStore | None], timeout_s: float) -> None:
-    """Let the oracle's log say what lies on disk, where rows do. Collective over: all ranks."""
+    """Let the oracle's log say what lies on disk, where rows do. Collective over: all ranks.
+
+    Args:
+        run: says whether they do.
+        comms: this rank's communicators.
+        stores: as `open_stores` gives them.
+        timeout_s: longest wait for the servers to open their files.
+    """
     if run.is_in_memory(comms.layout.servers):
         return
     held = [(store.layout.bytes_with(store.frames), store.layout.file_bytes) for store in stores if store]
@@ -67,7 +74,15 @@ def say_where_rows_are(run: Run, comms: Communicators, stores: Sequence[DiskStor
 def open_windows(
     run: Run, need: CacheNeed, comms: Communicators, stores: Sequence[DiskStore | None], timeout_s: float
 ) -> Iterator[list[RowWindow]]:
-    """The ways to the rows of each group of tables. Collective over: all ranks."""
+    """The ways to the rows of each group of tables, until the body ends. Collective over: all ranks.
+
+    Args:
+        run: its tables, records and settings.
+        need: the window and the caches, by which transfers between hosts are tried.
+        comms: this rank's communicators.
+        stores: as `open_stores` gives them.
+        timeout_s: longest wait for a transfer, and for the other ranks to open or close a window.
+    """
     copies = None if comms.role is Role.ORACLE else row_copies(run.config.kernels.backend)
     routes = row_routes(run, comms)
     ways = settle_transfers(run, need, comms, routes, copies)

@@ -36,7 +36,16 @@ def run_prepared(
     stop: StopRequest | NeverStopped,
     loop: "Loop | None",
 ) -> None:
-    """Open the windows on the rows and run the role. Collective over: all ranks."""
+    """Open the windows on the rows and run the role. Collective over: all ranks.
+
+    Args:
+        purpose: of the run.
+        run: settings, data and schedule, all of which are settled.
+        need: the window and the cache's capacities.
+        comms: this rank's communicators.
+        stop: whether the run is asked to stop; the oracle asks.
+        loop: what trains a slice, on trainers; None for the cross-entropy of clicks.
+    """
     trace = Trace(enabled=bool(run.config.train.trace))
     fill_timeout_s = run.fill_timeout_s(comms.layout.servers)
     context = RoleContext(purpose, run, need, comms, trace, fill_timeout_s)

@@ -299,6 +299,11 @@ class Run:
         """Bytes of memory that the rows of each group may take on a server whose rows lie on disk.
 
         Each group gets the least that it takes, however small it is, and a part of the rest by its size.
+
+        Args:
+            servers: their number.
+            server: number of the one that is meant.
+            unit_bytes: of which its disk reads and writes multiples.
         """
         layouts = self.disk_layouts(servers, server, unit_bytes)
         least = [layout.least_bytes for layout in layouts]
@@ -307,7 +312,7 @@ class Run:
         return [fixed + left_bytes * size // max(1, sum(sizes)) for fixed, size in zip(least, sizes, strict=True)]
 
     def disk_layouts(self, servers: int, server: int, unit_bytes: int) -> list[BlockLayout]:
-        """How the rows of each group lie on the disk of a server, which reads and writes multiples of `unit_bytes`."""
+        """How the rows of each group lie on the disk of a server; arguments as for `disk_memory`."""
         parts = zip(self.groups, self.partitions(servers), strict=True)
         return [BlockLayout.of(part.rows_on(server), group.record.width, unit_bytes) for group, part in parts]
 

@@ -100,7 +100,12 @@ class DivergenceWatch:
         return self._row_names[group](int(known[0])) if len(known) else ""
 
     def see_rows(self, step: int, slots: Tensor, group: int = 0) -> None:
-        """Look at rows of a group of tables after their update in a step: int32 `[N]`.
+        """Look at rows of a group of tables after their update.
+
+        Args:
+            step: number of the step, from 1.
+            slots: of the rows, int32 `[N]`.
+            group: of tables, from 0.
 
         Raises:
             DivergenceError: one is not finite; unless that is deferred.

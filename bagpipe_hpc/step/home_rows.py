@@ -315,5 +315,5 @@ class HomeRows:
         rows = self._device.new_array((int(flow.source.sum()), cache.copy_width))
         return self._exchange.exchange(kind, copies, flow, rows)
 
-    def _wait(self, arrivals: Sequence[Arrival | HomeTotal], what: str) -> None:
+    def _wait(self, arrivals: Sequence[Arrival], what: str) -> None:
         self._waits.until(lambda: are_complete(arrivals), what)

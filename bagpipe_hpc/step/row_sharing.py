@@ -113,5 +113,11 @@ class RowUpdates:
             yield
 
     def travelled(self, what: str, since_s: float, rows: int) -> None:
-        """Draw that rows were on their way between trainers from a value of `time.perf_counter` until now."""
+        """Draw that rows were on their way between trainers until now.
+
+        Args:
+            what: they are, as the timeline names it.
+            since_s: when they left, by `time.perf_counter`.
+            rows: their number.
+        """
         self._trace.add(what, since_s, time.perf_counter(), "rows between trainers", rows=rows)

@@ -71,11 +71,24 @@ class ExchangePlanner(RulePlanner):
         return None
 
     def written(self, number: int, batch: UsedBatch, placed: Placed, retired: RetiredByGroup) -> RetiredByGroup:  # noqa: ARG002
-        """Rows that are written back behind a batch: those that leave. A rule may add some that stay."""
+        """Rows that are written back behind a batch, by group: those that leave. A rule may add some that stay.
+
+        Args:
+            number: of the batch in its segment, from 0.
+            batch: the batch.
+            placed: where its rows live.
+            retired: the rows that leave behind it, by group.
+        """
         return retired
 
     def held_by(self, rows: NDArray[np.integer], homes: NDArray[np.integer], trainer: int) -> "Held":  # noqa: ARG002
-        """Which of some rows with their homes a trainer holds: those that have it for their home."""
+        """Which of some rows a trainer holds: those that have it for their home.
+
+        Args:
+            rows: distinct rows `[n]`.
+            homes: of each of them `[n]`.
+            trainer: number of the trainer.
+        """
         return Held(np.flatnonzero(homes == trainer))
 
     def are_alone(self, batch: UsedBatch) -> Bools:

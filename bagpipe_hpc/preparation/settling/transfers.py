@@ -26,6 +26,13 @@ def settle_transfers(
 
     Collective over: all ranks, which get the same answer.
 
+    Args:
+        run: its settings, and what a row of each group takes.
+        need: the window and the caches: about as many rows as a batch fetches are tried.
+        comms: this rank's communicators.
+        routes: which rows are far.
+        copies: as for `RowWindow`; None on the oracle.
+
     Raises:
         ConsistencyError: messages gave back other numbers than were put.
         WaitTimeoutError: rows did not arrive in time; where a call blocks, the job is ended instead.
