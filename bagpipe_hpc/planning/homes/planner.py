@@ -26,15 +26,13 @@ from bagpipe_hpc.planning.batch_rows import (
     extend_groups,
 )
 from bagpipe_hpc.planning.homes.choice import PopularLoad, choose_homes
+from bagpipe_hpc.planning.homes.pairs import HomeSums, InSlice, Pairs, counts_between, of_each, without_own
 from bagpipe_hpc.planning.homes.slots import HomeSlots, Placed, UsedBatch
 from bagpipe_hpc.planning.row_slots import ABSENT
 from bagpipe_hpc.planning.rule_planner import RulePlanner
 
 _NO_ROWS = np.empty(0, dtype=np.int64)
 _NO_SLOTS = np.empty(0, dtype=np.int32)
-_COPY_NOW, _COPY_LATER, _LENT_NOW, _LENT_LATER, _SOLO = range(5)
-"""Rows of a slice, in the order of its slots: copies of other homes' rows, own rows that others use as well, own rows
-that nobody else uses. The gradients of the first two kinds are summed now or later."""
 
 
 class ExchangePlanner(RulePlanner):
@@ -166,80 +164,106 @@ class ExchangePlanner(RulePlanner):
     def _trainer_plans(
         self, number: int, decided: "_Decided", write_backs: Sequence[tuple[Int64s, Int32s]]
     ) -> tuple[TrainerPlan, ...]:
-        trainers = self.trainers
-        batch, following, placed = decided.batch, decided.following, decided.placed
-        rows, users = batch.pair_rows, batch.pair_users
-        homes = self.rows.pair_homes(batch.unique, placed.homes, rows, users)
-        away = homes != users
-        solo = self.are_alone(batch)
-        solo[rows[away]] = False
-        now = decided.now[rows]
-        rest = np.ones(rows.size, dtype=np.bool_) if self._copied is None else ~self._copied[rows]
-        slots = placed.slots[rows]
-        slots[away] = self._copy_slots(number, homes[away], users[away], rest[away])
-        copy, lent = np.where(now, _COPY_NOW, _COPY_LATER), np.where(now, _LENT_NOW, _LENT_LATER)
-        kind = np.where(away, copy, np.where(solo[rows], _SOLO, lent))
+        batch, placed, pairs = decided.batch, decided.placed, self._pairs(number, decided)
         # Copies stand as they are sent.
-        places = np.where(away, self.sending_places()[homes], 0)
-        in_slice = _of_each(np.lexsort((rows, places, kind, users)), users, trainers)
-        summed = ~solo[rows] & self._training
-        sums_now, sums_later = (self._sums(batch, placed, summed & which) for which in (now, ~now))
-        copied = self.copied_now(batch, following)
-        next_slots, next_counts = self._copies_of(following, copied)
-        rest_slots, rest_counts = self._sent(homes, users, placed.slots[rows], rows, away & rest)
-        now_counts, later_counts = (_without_own(sums.sources.T) for sums in (sums_now, sums_later))
-        relayed = np.stack([self._relayed(of) for of in (now_counts, later_counts, next_counts, rest_counts)], axis=1)
-        now_arrived = _counts(users[away & ~rest], homes[away & ~rest], trainers).sum(1)
+        places = np.where(pairs.are_away, self.sending_places()[pairs.homes], 0)
+        order = np.lexsort((pairs.rows, places, pairs.kinds, pairs.users))
+        in_slice = of_each(order, pairs.users, self.trainers)
+        are_summed = (pairs.kinds != InSlice.SOLO) & self._training
+        are_now = decided.now[pairs.rows]
+        sums = [self._sums(batch, placed, are_summed & which) for which in (are_now, ~are_now)]
+        copied = self.copied_now(batch, decided.following)
+        next_slots, next_counts = self._copies_of(decided.following, copied)
+        rest = pairs.are_away & pairs.are_rest
+        rest_slots, rest_counts = self._sent(pairs.homes, pairs.users, placed.slots[pairs.rows], pairs.rows, rest)
+        counts = self._exchange_counts(number, pairs, sums, next_counts, rest_counts)
         all_shared = np.concatenate(self._shared(decided))
         plans = []
-        for trainer in range(trainers):
+        for trainer in range(self.trainers):
             own = in_slice[trainer]
-            kinds = kind[own]
-            local = batch.unique[rows[own]]
+            kinds = pairs.kinds[own]
             first, last = batch.starts[trainer], batch.starts[trainer + 1]
-            counts = ExchangeCounts(
-                now_rows=sums_now.slots[trainer].size,
-                own_now=int((summed[own] & (kinds == _LENT_NOW)).sum()),
-                rest_slot=self.rows.first_copy(number) + int(now_arrived[trainer]),
-                next_slot=self.rows.first_copy(number + 1),
-                columns=self._grid.columns,
-                now_to=now_counts[trainer],
-                now_from=sums_now.sources[trainer],
-                later_to=later_counts[trainer],
-                later_from=sums_later.sources[trainer],
-                next_to=next_counts[trainer],
-                next_from=next_counts[:, trainer],
-                rest_to=rest_counts[trainer],
-                rest_from=rest_counts[:, trainer],
-                relayed=relayed[trainer],
-            )
             fetch = np.zeros(batch.unique.size, dtype=np.bool_)
             fetch[self.held_by(batch.unique, placed.homes, trainer).rows] = True
             fetch &= placed.fetched
-            read = batch.unique[np.concatenate((all_shared, rows[own]))]
-            expected, versions = self.rows.expected_versions(local)
-            own_slots = slots[own].astype(np.int32)
+            read = batch.unique[np.concatenate((all_shared, pairs.rows[own]))]
+            expected, versions = self.rows.expected_versions(batch.unique[pairs.rows[own]])
+            own_slots = pairs.slots[own].astype(np.int32)
             plans.append(
                 TrainerPlan(
                     positions=as_positions(self.rows.translate(read, batch.rows[first:last]), read.size),
-                    private_slots=own_slots[kinds == _SOLO],
+                    private_slots=own_slots[kinds == InSlice.SOLO],
                     fetch_rows=batch.unique[fetch].astype(np.int64),
                     fetch_slots=placed.slots[fetch],
                     write_back_rows=write_backs[trainer][0],
                     write_back_slots=write_backs[trainer][1],
                     rows=expected,
                     versions=versions,
-                    exchange=counts.encode(),
-                    copy_slots=own_slots[kinds <= _COPY_LATER],
-                    lent_slots=own_slots[(kinds == _LENT_NOW) | (kinds == _LENT_LATER)],
-                    summed_slots=np.concatenate((sums_now.slots[trainer], sums_later.slots[trainer])),
-                    sum_places=np.concatenate((sums_now.places[trainer], sums_later.places[trainer])),
+                    exchange=counts[trainer].encode(),
+                    copy_slots=own_slots[kinds <= InSlice.COPY_LATER],
+                    lent_slots=own_slots[(kinds == InSlice.LENT_NOW) | (kinds == InSlice.LENT_LATER)],
+                    summed_slots=np.concatenate([part.slots[trainer] for part in sums]),
+                    sum_places=np.concatenate([part.places[trainer] for part in sums]),
                     sent_slots=np.concatenate((next_slots[trainer], rest_slots[trainer])),
-                    hosted=self.hosted(sums_now.hosted[trainer], sums_later.hosted[trainer]),
+                    hosted=self.hosted(*(part.hosted[trainer] for part in sums)),
                 )
             )
         self._copied = copied
         return tuple(plans)
+
+    def _pairs(self, number: int, decided: "_Decided") -> Pairs:
+        """The pairs of a batch, and what the user of each does with the row."""
+        batch, placed = decided.batch, decided.placed
+        rows, users = batch.pair_rows, batch.pair_users
+        homes = self.rows.pair_homes(batch.unique, placed.homes, rows, users)
+        are_away = homes != users
+        solo = self.are_alone(batch)
+        solo[rows[are_away]] = False
+        now = decided.now[rows]
+        copy = np.where(now, InSlice.COPY_NOW, InSlice.COPY_LATER)
+        lent = np.where(now, InSlice.LENT_NOW, InSlice.LENT_LATER)
+        kinds = np.where(are_away, copy, np.where(solo[rows], InSlice.SOLO, lent))
+        are_rest = np.ones(rows.size, dtype=np.bool_) if self._copied is None else ~self._copied[rows]
+        slots = placed.slots[rows]
+        slots[are_away] = self._copy_slots(number, homes[are_away], users[are_away], are_rest[are_away])
+        return Pairs(rows, users, homes, are_away, kinds, are_rest, slots)
+
+    def _exchange_counts(
+        self, number: int, pairs: Pairs, sums: Sequence[HomeSums], to_next: Int64s, to_rest: Int64s
+    ) -> list[ExchangeCounts]:
+        """How many rows each trainer exchanges.
+
+        Args:
+            number: of the batch.
+            pairs: of the batch.
+            sums: that homes make now, and later.
+            to_next: copies that homes send for the next batch, `[T homes, T users]`.
+            to_rest: the rest of those for this one, as `to_next`.
+        """
+        to_now, to_later = (without_own(part.sources.T) for part in sums)
+        relayed = np.stack([self._relayed(of) for of in (to_now, to_later, to_next, to_rest)], axis=1)
+        came = pairs.are_away & ~pairs.are_rest
+        copies_here = np.bincount(pairs.users[came], minlength=self.trainers)
+        own_now = np.bincount(pairs.users[pairs.kinds == InSlice.LENT_NOW], minlength=self.trainers) * self._training
+        return [
+            ExchangeCounts(
+                now_rows=sums[0].slots[trainer].size,
+                own_now=int(own_now[trainer]),
+                rest_slot=self.rows.first_copy(number) + int(copies_here[trainer]),
+                next_slot=self.rows.first_copy(number + 1),
+                columns=self._grid.columns,
+                now_to=to_now[trainer],
+                now_from=sums[0].sources[trainer],
+                later_to=to_later[trainer],
+                later_from=sums[1].sources[trainer],
+                next_to=to_next[trainer],
+                next_from=to_next[:, trainer],
+                rest_to=to_rest[trainer],
+                rest_from=to_rest[:, trainer],
+                relayed=relayed[trainer],
+            )
+            for trainer in range(self.trainers)
+        ]
 
     def _copy_slots(self, number: int, homes: Int64s, users: Int64s, rest: Bools) -> Int64s:
         """Slots of the copies of a batch: in the order in which they arrive, by home in each of the two parts."""
@@ -250,7 +274,7 @@ class ExchangePlanner(RulePlanner):
         slots[order] = self.rows.first_copy(number) + np.arange(users.size) - starts
         return slots
 
-    def _sums(self, batch: UsedBatch, placed: Placed, pairs: Bools) -> "_HomeSums":
+    def _sums(self, batch: UsedBatch, placed: Placed, pairs: Bools) -> HomeSums:
         """What homes sum of the gradients of some pairs."""
         rows, users = batch.pair_rows[pairs], batch.pair_users[pairs]
         homes = self.rows.pair_homes(batch.unique, placed.homes, rows, users)
@@ -260,10 +284,10 @@ class ExchangePlanner(RulePlanner):
         place = np.empty(batch.unique.size, dtype=np.int32)  # the same at all who hold a row
         for own in held:
             place[summed[own.rows]] = np.arange(own.rows.size)
-        return _HomeSums(
+        return HomeSums(
             [placed.slots[summed[own.rows]] for own in held],
-            _of_each(place[rows[order]], homes, self.trainers),
-            _counts(homes, users, self.trainers),
+            of_each(place[rows[order]], homes, self.trainers),
+            counts_between(homes, users, self.trainers),
             [own.hosted for own in held],
         )
 
@@ -283,8 +307,8 @@ class ExchangePlanner(RulePlanner):
         """What homes send to users: slots by home, users as they are sent to, and how many, `[T homes, T users]`."""
         homes, users, slots, rows = homes[pairs], users[pairs], slots[pairs], rows[pairs]
         order = np.lexsort((rows, self.sending_places()[users], homes))
-        parts = _of_each(slots[order].astype(np.int32), homes, self.trainers)
-        return parts, _counts(homes, users, self.trainers)
+        parts = of_each(slots[order].astype(np.int32), homes, self.trainers)
+        return parts, counts_between(homes, users, self.trainers)
 
     def hosted(self, now_rows: int, later_rows: int) -> Int32s | None:  # noqa: ARG002
         """What a plan says of rows that are held once a host, so many of those that are summed now and later."""
@@ -323,38 +347,3 @@ class _Decided:
     placed: Placed
     now: Bools
     retired: RetiredByGroup
-
-
-@dataclass(frozen=True)
-class _HomeSums:
-    """Sums that homes make.
-
-    Attributes:
-        slots: of the rows that each home sums.
-        places: of each gradient that it gets, the row's place among them.
-        sources: how many each trainer has for each home, `[T homes, T]`.
-        hosted: how many of the rows, the first ones, are held once a host.
-    """
-
-    slots: list[Int32s]
-    places: list[Int32s]
-    sources: Int64s
-    hosted: list[int]
-
-
-def _of_each(values: NDArray[Any], of: NDArray[np.integer], trainers: int) -> list[NDArray[Any]]:
-    """What each trainer has of values that are in the order of the trainers whose they are, `of` in any order."""
-    return np.split(values, np.cumsum(np.bincount(of, minlength=trainers))[:-1])
-
-
-def _counts(of: NDArray[np.integer], by: NDArray[np.integer], trainers: int) -> Int64s:
-    """How many pairs each trainer has with each other, int64 `[T, T]`."""
-    pairs = of.astype(np.int64) * trainers + by
-    return np.bincount(pairs, minlength=trainers * trainers).reshape(trainers, trainers)
-
-
-def _without_own(counts: Int64s) -> Int64s:
-    """The same, but what trainers have for themselves is not sent, `[T, T]`."""
-    sent = counts.copy()
-    np.fill_diagonal(sent, 0)
-    return sent
