@@ -7,7 +7,7 @@ is written. So a table can have rows for whatever may come, and take what it nee
 import contextlib
 import math
 import mmap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -51,14 +51,17 @@ def new_table(
     return table
 
 
-def can_reserve(size: int) -> bool:
-    """Whether this process may have `size` bytes of addresses without memory behind them.
+@contextlib.contextmanager
+def trying_to_reserve(size: int) -> Iterator[bool]:
+    """Whether this process may have `size` bytes of addresses without memory behind them; the body has them.
 
     It may not where its address space is limited (`ulimit -v`), or where the system promises no more memory than it has
-    (`vm.overcommit_memory = 2`).
+    (`vm.overcommit_memory = 2`). There the processes of a host share what can be promised: several try at once.
     """
     try:
-        mmap.mmap(-1, max(1, size), flags=_RESERVING).close()
+        memory = mmap.mmap(-1, max(1, size), flags=_RESERVING)
     except OSError:
-        return False
-    return True
+        yield False
+        return
+    with memory:
+        yield True

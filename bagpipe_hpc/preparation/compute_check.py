@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import torch
 
 from bagpipe_hpc.cache.formula_check import check_formula
 from bagpipe_hpc.cache.row_cache import ROW_NUMBER_BYTES, require_slots
-from bagpipe_hpc.cache.row_memory import can_reserve
+from bagpipe_hpc.cache.row_memory import trying_to_reserve
 from bagpipe_hpc.cluster.core_share import require_cores
 from bagpipe_hpc.cluster.host_memory import free_bytes
 from bagpipe_hpc.cluster.server_memory import Need
@@ -117,12 +118,15 @@ def _noted_bytes(run: Run) -> int:
     return run.total_rows // 8 if run.config.train.full_checkpoint_every > 1 else 0
 
 
-def may_reserve(run: Run, gpu_number: int, caches: Sequence[CacheSlots]) -> bool:
-    """Whether a trainer can have addresses for all slots of its caches; arguments as for `trainer_need`."""
+def trying_to_reserve_slots(run: Run, gpu_number: int, caches: Sequence[CacheSlots]) -> AbstractContextManager[bool]:
+    """Whether a trainer can have addresses for all slots of its caches; the body has them.
+
+    Arguments as for `trainer_need`.
+    """
     if choose_device(run.config.train.device, gpu_number).type != "cpu":
-        return False
+        return nullcontext(enter_result=False)
     groups = zip(run.groups, caches, strict=True)
-    return can_reserve(sum(slots.total * _slot_bytes(group) for group, slots in groups))
+    return trying_to_reserve(sum(slots.total * _slot_bytes(group) for group, slots in groups))
 
 
 def _slot_bytes(group: RowGroup) -> int:

@@ -1,6 +1,7 @@
 """Settles what all ranks must know alike of the trainers' caches: where rows live, and which slots take memory late."""
 
 import logging
+from contextlib import AbstractContextManager, nullcontext
 
 from bagpipe_hpc.cluster.role_layout import Role
 from bagpipe_hpc.mpi.communicators import Communicators
@@ -36,15 +37,18 @@ def settle_sharing(run: Run, comms: Communicators) -> Run:
 
 
 def settle_reserved(run: Run, need: CacheNeed, comms: Communicators) -> CacheNeed:
-    """The slots with reserved ones, if all trainers can have them. Collective over: all ranks, with the same answer."""
+    """The slots with reserved ones, if all trainers can have them, also at once: trainers of a host may share a limit.
+
+    Collective over: all ranks, with the same answer.
+    """
     if not need.reserved_rows:
         return need
-    can_reserve = True
+    trial: AbstractContextManager[bool] = nullcontext(enter_result=True)
     if comms.role is Role.TRAINER:
-        from bagpipe_hpc.preparation.compute_check import may_reserve  # noqa: PLC0415 - torch, on trainers only
+        from bagpipe_hpc.preparation.compute_check import trying_to_reserve_slots  # noqa: PLC0415 - torch, as above
 
-        can_reserve = may_reserve(run, comms.gpu_number, need.groups)
-    with TimeLimit("all ranks to say what addresses they can have", run.config.train.timeout_s):
+        trial = trying_to_reserve_slots(run, comms.gpu_number, need.groups)
+    with trial as can_reserve, TimeLimit("all ranks to say what addresses they can have", run.config.train.timeout_s):
         all_can = all(comms.world.allgather(can_reserve))
     settled = need if all_can else need.in_memory()
     if comms.role is Role.ORACLE and all_can:

@@ -4,6 +4,7 @@ import ctypes
 import mmap
 import subprocess
 import sys
+import textwrap
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import torch
 
 from bagpipe_hpc.cache import row_memory
 from bagpipe_hpc.cache.row_cache import NO_ROW, RowCache
-from bagpipe_hpc.cache.row_memory import can_reserve, new_table
+from bagpipe_hpc.cache.row_memory import new_table, trying_to_reserve
 from bagpipe_hpc.kernels.row_operations import row_operations
 from bagpipe_hpc.rows.record import RowRecord
 
@@ -62,14 +63,24 @@ def test_a_cache_counts_the_rows_that_are_held() -> None:
 
 def test_what_a_limited_process_cannot_reserve() -> None:
     """Where its address space is limited, which no memory behind the addresses has to do with."""
-    assert can_reserve(1 << 40)
-    assert can_reserve(0)
-    limited = (
-        "import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 35, 1 << 35)); "
-        "from bagpipe_hpc.cache.row_memory import can_reserve; print(can_reserve(1 << 36), can_reserve(1 << 20))"
+    with trying_to_reserve(1 << 40) as huge, trying_to_reserve(0) as nothing:
+        assert huge
+        assert nothing
+    limited = textwrap.dedent(
+        """
+        import resource
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 35, 1 << 35))
+        from bagpipe_hpc.cache.row_memory import trying_to_reserve
+        for size in 1 << 36, 1 << 20:
+            with trying_to_reserve(size) as can:
+                print(can)
+        for _ in range(2):  # the body has them, and nobody has them behind it
+            with trying_to_reserve(3 << 33) as one, trying_to_reserve(3 << 33) as another:
+                print(one, another)
+        """
     )
     told = subprocess.run([sys.executable, "-c", limited], capture_output=True, text=True, check=True)
-    assert told.stdout.split() == ["False", "True"]
+    assert told.stdout.split() == ["False", "True", *["True", "False"] * 2]
 
 
 def test_a_system_that_promises_no_more_than_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,4 +88,5 @@ def test_a_system_that_promises_no_more_than_it_has(monkeypatch: pytest.MonkeyPa
         raise OSError(12, "Cannot allocate memory")
 
     monkeypatch.setattr(row_memory.mmap, "mmap", refuse)
-    assert not can_reserve(1)
+    with trying_to_reserve(1) as can:
+        assert not can
