@@ -15,6 +15,9 @@ Bools = NDArray[np.bool_]
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 
+NO_ROWS: Int64s = np.empty(0, dtype=np.int64)
+NO_SLOTS: Int32s = np.empty(0, dtype=np.int32)
+
 
 @dataclass
 class LoadedBatch:

@@ -15,6 +15,8 @@ from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import NO_GROUP, BatchPlan, SharedPlan, TrainerPlan, as_positions
 from bagpipe_hpc.plan.slices import slice_bounds
 from bagpipe_hpc.planning.batch_rows import (
+    NO_ROWS,
+    NO_SLOTS,
     SEVERAL,
     Decision,
     Int32s,
@@ -29,9 +31,6 @@ from bagpipe_hpc.planning.planner import PlannerSize
 from bagpipe_hpc.planning.row_slots import RowSlots
 from bagpipe_hpc.planning.slots import UNLIMITED
 from bagpipe_hpc.planning.window import Window
-
-_NO_ROWS = np.empty(0, dtype=np.int64)
-_NO_SLOTS = np.empty(0, dtype=np.int32)
 
 
 class RulePlanner(ABC):
@@ -106,7 +105,7 @@ class RulePlanner(ABC):
 
         They must be resident. Called once the batch's own rows have slots; its dead rows are no longer resident then.
         """
-        return _NO_ROWS
+        return NO_ROWS
 
     def writers(self, batch: LoadedBatch, choice: RowChoice) -> Int32s:
         """Who writes each dead row back, int32 `[dead rows]`: the only user of a private one, else trainers in turn."""
@@ -258,15 +257,15 @@ class RulePlanner(ABC):
             retire_group=group,
             unique_rows=0,
             fetched_rows=0,
-            now_slots=_NO_SLOTS,
-            later_slots=_NO_SLOTS,
-            fetch_rows=_NO_ROWS,
-            fetch_slots=_NO_SLOTS,
-            rows=_NO_ROWS,
-            versions=_NO_SLOTS,
+            now_slots=NO_SLOTS,
+            later_slots=NO_SLOTS,
+            fetch_rows=NO_ROWS,
+            fetch_slots=NO_SLOTS,
+            rows=NO_ROWS,
+            versions=NO_SLOTS,
         )
         trainers = tuple(
-            TrainerPlan(_NO_SLOTS, _NO_SLOTS, _NO_ROWS, _NO_SLOTS, rows, slots, _NO_ROWS, _NO_SLOTS)
+            TrainerPlan(NO_SLOTS, NO_SLOTS, NO_ROWS, NO_SLOTS, rows, slots, NO_ROWS, NO_SLOTS)
             for rows, slots in self._write_backs(group)
         )
         self._free(max(self._occupied, default=NO_GROUP))
@@ -278,7 +277,7 @@ class RulePlanner(ABC):
         for number in [number for number in self._unwritten if number <= group]:
             due.extend(self._unwritten.pop(number))
         if not due.rows or not self._training:
-            return [(_NO_ROWS, _NO_SLOTS)] * self.trainers
+            return [(NO_ROWS, NO_SLOTS)] * self.trainers
         rows, slots, writers = (np.concatenate(parts) for parts in (due.rows, due.slots, due.writers))
         return [(rows[writers == trainer], slots[writers == trainer]) for trainer in range(self.trainers)]
 

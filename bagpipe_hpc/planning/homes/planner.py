@@ -17,6 +17,8 @@ from bagpipe_hpc.plan.batch_plan import BatchPlan, SharedPlan, TrainerPlan, as_p
 from bagpipe_hpc.plan.exchange import ExchangeCounts
 from bagpipe_hpc.plan.exchange_grid import Grid
 from bagpipe_hpc.planning.batch_rows import (
+    NO_ROWS,
+    NO_SLOTS,
     Bools,
     Int32s,
     Int64s,
@@ -30,9 +32,6 @@ from bagpipe_hpc.planning.homes.pairs import HomeSums, InSlice, Pairs, counts_be
 from bagpipe_hpc.planning.homes.slots import HomeSlots, Placed, UsedBatch
 from bagpipe_hpc.planning.row_slots import ABSENT
 from bagpipe_hpc.planning.rule_planner import RulePlanner
-
-_NO_ROWS = np.empty(0, dtype=np.int64)
-_NO_SLOTS = np.empty(0, dtype=np.int32)
 
 
 class ExchangePlanner(RulePlanner):
@@ -144,8 +143,8 @@ class ExchangePlanner(RulePlanner):
             fetched_rows=int(placed.fetched.sum()),
             now_slots=placed.slots[shared_now],
             later_slots=placed.slots[shared_later],
-            fetch_rows=_NO_ROWS,
-            fetch_slots=_NO_SLOTS,
+            fetch_rows=NO_ROWS,
+            fetch_slots=NO_SLOTS,
             rows=rows,
             versions=versions,
         )
@@ -158,7 +157,7 @@ class ExchangePlanner(RulePlanner):
         """Rows that all trainers hold, and that are summed now and later, indices into the unique ones."""
         shared = self.are_shared(decided.batch)
         if shared is None:
-            return _NO_ROWS, _NO_ROWS
+            return NO_ROWS, NO_ROWS
         return np.flatnonzero(shared & decided.now), np.flatnonzero(shared & ~decided.now)
 
     def _trainer_plans(
@@ -294,7 +293,7 @@ class ExchangePlanner(RulePlanner):
     def _copies_of(self, following: LoadedBatch | None, copied: Bools | None) -> tuple[list[Int32s], Int64s]:
         """The slots of which homes send copies for the next batch as soon as this one has updated them."""
         if following is None or copied is None:
-            return [_NO_SLOTS] * self.trainers, np.zeros((self.trainers, self.trainers), dtype=np.int64)
+            return [NO_SLOTS] * self.trainers, np.zeros((self.trainers, self.trainers), dtype=np.int64)
         assert isinstance(following, UsedBatch), "loaded by HomeSlots"
         rows, users = following.pair_rows, following.pair_users
         all_slots, all_homes = self.rows.where(following.unique)

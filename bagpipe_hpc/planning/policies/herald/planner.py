@@ -5,13 +5,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bagpipe_hpc.planning.batch_rows import Bools, Int64s, LoadedBatch, RetiredByGroup, RetiredRows, RowChoice
+from bagpipe_hpc.planning.batch_rows import NO_ROWS, Bools, Int64s, LoadedBatch, RetiredByGroup, RetiredRows, RowChoice
 from bagpipe_hpc.planning.homes.planner import ExchangePlanner
 from bagpipe_hpc.planning.homes.slots import HomeSlots, Placed, UsedBatch
 from bagpipe_hpc.planning.planner import PlannerSize
 from bagpipe_hpc.planning.policies.herald.held_rows import HeldRows
-
-_NO_ROWS = np.empty(0, dtype=np.int64)
 
 
 class HeraldSlots(HomeSlots):
@@ -40,7 +38,7 @@ class HeraldPlanner(ExchangePlanner):
         self.held = held
         self._on_demand = on_demand
         self._is_taken = False  # whether `held` has taken in the next batch
-        self._leaving = _NO_ROWS
+        self._leaving = NO_ROWS
 
     def start_segment(self, *, training: bool, first_step: int) -> None:
         """Forget the batches of earlier segments; no trainer holds anything."""
@@ -60,7 +58,7 @@ class HeraldPlanner(ExchangePlanner):
         self._is_taken = following is not None
         if following is None:  # the last batch of a segment, or a window of one: the next readers are not known
             self.held.clear()
-            self._leaving = _NO_ROWS
+            self._leaving = NO_ROWS
             return RowChoice(dead=of_all, private=~of_all, now=of_all)
         leaving = self._take(following)
         dead = self.rows.are_in(batch.unique, leaving)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import NO_GROUP, BatchPlan, SharedPlan, TrainerPlan
 from bagpipe_hpc.plan.slices import slice_bounds
-from bagpipe_hpc.planning.batch_rows import Int32s, Int64s, distinct
+from bagpipe_hpc.planning.batch_rows import NO_ROWS, NO_SLOTS, Int32s, Int64s, distinct
 from bagpipe_hpc.planning.planner import PlannerSize
 from bagpipe_hpc.planning.policies.het.settings import HetSettings
 from bagpipe_hpc.planning.policies.het.trainer_cache import TrainerCache
@@ -25,9 +25,7 @@ from bagpipe_hpc.planning.slots import UNLIMITED, SlotPool, first_private_slot
 from bagpipe_hpc.planning.sound_rows import require_rows_of_tables
 from bagpipe_hpc.planning.window import Window
 
-_NO_ROWS = np.empty(0, dtype=np.int64)
-_NO_SLOTS = np.empty(0, dtype=np.int32)
-_NOTHING = TrainerPlan(_NO_SLOTS, _NO_SLOTS, _NO_ROWS, _NO_SLOTS, _NO_ROWS, _NO_SLOTS, _NO_ROWS, _NO_SLOTS)
+_NOTHING = TrainerPlan(NO_SLOTS, NO_SLOTS, NO_ROWS, NO_SLOTS, NO_ROWS, NO_SLOTS, NO_ROWS, NO_SLOTS)
 SLOTS_A_ROW = 2
 """The row's own slot and that of its base."""
 
@@ -119,8 +117,8 @@ class HetPlanner:
         for cache, (rows, positions), read in zip(self.caches, looked_up, reads, strict=True):
             pulled = np.concatenate((np.flatnonzero(read.is_new), np.flatnonzero(read.is_stale)))
             pulled_rows.append(rows[pulled])
-            added = cache.update(read.lines) if self._training else _NO_SLOTS
-            leaving = _NO_ROWS if self._most_held is None else cache.choose_leaving(number, self._most_held)
+            added = cache.update(read.lines) if self._training else NO_SLOTS
+            leaving = NO_ROWS if self._most_held is None else cache.choose_leaving(number, self._most_held)
             added = np.union1d(added, leaving[cache.has_unsent(leaving)])
             plans.append(
                 TrainerPlan(
@@ -128,10 +126,10 @@ class HetPlanner:
                     private_slots=self._slots(read.lines),
                     fetch_rows=rows[pulled],
                     fetch_slots=self._bases(read.lines[pulled]),
-                    write_back_rows=_NO_ROWS,
-                    write_back_slots=_NO_SLOTS,
-                    rows=_NO_ROWS,
-                    versions=_NO_SLOTS,
+                    write_back_rows=NO_ROWS,
+                    write_back_slots=NO_SLOTS,
+                    rows=NO_ROWS,
+                    versions=NO_SLOTS,
                     **self._additions(cache, added),
                     new_slots=self._slots(read.lines[read.is_new]),
                     merged_slots=self._slots(read.lines[read.is_stale]),
@@ -177,5 +175,5 @@ class HetPlanner:
         return self._slots(lines) + np.int32(1)
 
     def _shared(self, batch: int, samples: int, after: int, retire: int, unique: int, fetched: int) -> SharedPlan:
-        nothing = _NO_SLOTS, _NO_SLOTS, _NO_ROWS, _NO_SLOTS, _NO_ROWS, _NO_SLOTS
+        nothing = NO_SLOTS, NO_SLOTS, NO_ROWS, NO_SLOTS, NO_ROWS, NO_SLOTS
         return SharedPlan(batch, samples, after, retire, unique, fetched, *nothing)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bagpipe_hpc.config.doors import SettingError
-from bagpipe_hpc.planning.batch_rows import Bools, Int64s, LoadedBatch
+from bagpipe_hpc.planning.batch_rows import NO_ROWS, Bools, Int64s, LoadedBatch
 from bagpipe_hpc.planning.homes.tiers import RowTiers, TieredExchange
 from bagpipe_hpc.planning.lookahead.home_rules import HomePlanner
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
@@ -28,7 +28,6 @@ from bagpipe_hpc.rows.placements.table_plan import read_plan
 
 _TIER_BYTES = 9
 """Memory for the tier, holder and slot of a row."""
-_NO_ROWS = np.empty(0, dtype=np.int64)
 
 
 class PinnedPolicy(LookaheadPolicy):
@@ -54,7 +53,7 @@ class PinnedPolicy(LookaheadPolicy):
         for first, kept in zip(firsts, plan.kept_rows(facts.table_names), strict=True):
             for of_tier, own in zip(found, kept, strict=True):
                 of_tier.append(first + own)
-        everywhere, hosted = (np.concatenate((_NO_ROWS, *of_tier)) for of_tier in found)
+        everywhere, hosted = (np.concatenate((NO_ROWS, *of_tier)) for of_tier in found)
         hosts = plan.trainer_hosts if hosted.size else 1
         if hosted.size and facts.sharing != "tiered":
             cure = f"{plan.source} holds {hosted.size} rows once a host; use tiered, or place with once_a_host = false"
