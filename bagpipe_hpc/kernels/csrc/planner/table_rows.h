@@ -203,7 +203,7 @@ class TableRows {
       Use& last_use = last_uses[row];
       if (last_use.batch != number) {
         uses.rows[count] = first_row + row;
-        uses.next[count] = last_use;  // for end_load
+        uses.next[count] = last_use;  // for link
         last_use = Use{number, count};
         indices[look_ups.place(i)] = static_cast<Index>(part.meet(count++));
       } else {
