@@ -1,8 +1,8 @@
-"""A sum over the trainers that is under way: operations one behind the other, moved on by whoever comes by.
+"""A sum over the trainers that is under way: operations one after the other, which any thread may move on.
 
-What these operations are is the subject of `reduction.py`. Here is told when they may begin: sums begin each of their
-stages in the order in which they were started, whichever is over first, since all trainers have to start the same
-operations in the same order.
+`reduction.py` says what these operations are, and this file when they may begin. All trainers have to start the same
+operations in the same order. So sums begin each of their stages in the order in which they were started, whichever sum
+ends first.
 """
 
 import threading
