@@ -29,7 +29,7 @@ from bagpipe_hpc.models.embeddings import Embeddings
 from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.models.interaction import choose_interaction, torch_interaction
 from bagpipe_hpc.models.linear import bfloat16_linear, blas_linear, check_bfloat16, onednn_linear, torch_linear
-from bagpipe_hpc.step.dense_step import forward_backward
+from bagpipe_hpc.step.dense.passes import forward_backward
 from bagpipe_hpc.tools.report import Report, median
 
 _CPU = torch.device("cpu")

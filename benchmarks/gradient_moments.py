@@ -33,8 +33,8 @@ from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.simulation.step_order import StepOrders
 from bagpipe_hpc.step.compute_setup import layer_weights_of, model_kernels
-from bagpipe_hpc.step.dense_step import backward
-from bagpipe_hpc.step.dense_updates import order_of_sums
+from bagpipe_hpc.step.dense.passes import backward
+from bagpipe_hpc.step.dense.updates import order_of_sums
 from bagpipe_hpc.tools.report import Report
 
 CPU = torch.device("cpu")

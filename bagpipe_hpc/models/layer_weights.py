@@ -1,6 +1,6 @@
 """What layers say of their weights: that they are about to read them, and that a gradient of one may come last.
 
-**Before they read them.** A weight's update may be put off until a layer says so (`step/dense_updates.py`).
+**Before they read them.** A weight's update may be put off until a layer says so (`step/dense/updates.py`).
 
 **Gradients that come last.** The backward pass of a linear layer has two products. On the gradient of its inputs all
 layers below it wait, and in the end the embeddings, whose gradients other trainers wait for; on the gradient of its

@@ -37,7 +37,7 @@ from bagpipe_hpc.roles.sums_thread import DenseUnderWay
 from bagpipe_hpc.roles.write_backs import WriteBacks
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step.ready_batch import NO_INPUTS, ReadyBatch
-from bagpipe_hpc.step.row_sharing import RowSharing
+from bagpipe_hpc.step.sharing.contract import RowSharing
 from bagpipe_hpc.step.slice_reader import SliceReader
 from bagpipe_hpc.telemetry.trace import Trace
 

@@ -42,9 +42,9 @@ from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.run.watch import Watch
 from bagpipe_hpc.step.compute import ComputeParts
 from bagpipe_hpc.step.compute_setup import start_threads, usable_linear
-from bagpipe_hpc.step.dense_step import GradientTotals, predict
-from bagpipe_hpc.step.linear_choice import LinearWish, Offer, choose_linear, must_time
-from bagpipe_hpc.step.linear_timing import time_linear_layers
+from bagpipe_hpc.step.dense.linear_choice import LinearWish, Offer, choose_linear, must_time
+from bagpipe_hpc.step.dense.linear_timing import time_linear_layers
+from bagpipe_hpc.step.dense.passes import GradientTotals, predict
 from bagpipe_hpc.step.ready_batch import BatchInputs, LookUps, added, split_positions
 from bagpipe_hpc.step.slice_reader import GroupReader, NumberReader, SliceReader, SliceSamples
 from bagpipe_hpc.step.slice_step import Loop, Session, SliceStep

@@ -12,12 +12,12 @@ from bagpipe_hpc.mpi.rows.host_chain import HostChain
 from bagpipe_hpc.mpi.waiting import Waits
 from bagpipe_hpc.planning.sharing_choice import HOME, has_homes
 from bagpipe_hpc.step.compute import ComputeParts
-from bagpipe_hpc.step.home_rows import HomeRows
-from bagpipe_hpc.step.lone_rows import LoneRows
-from bagpipe_hpc.step.replicated_rows import ReplicatedRows
-from bagpipe_hpc.step.row_sharing import RowSharing, RowUpdates
-from bagpipe_hpc.step.row_sums import RowSums
-from bagpipe_hpc.step.tiered_rows import TieredRows
+from bagpipe_hpc.step.sharing.contract import RowSharing, RowUpdates
+from bagpipe_hpc.step.sharing.home_rows import HomeRows
+from bagpipe_hpc.step.sharing.lone_rows import LoneRows
+from bagpipe_hpc.step.sharing.replicated_rows import ReplicatedRows
+from bagpipe_hpc.step.sharing.row_sums import RowSums
+from bagpipe_hpc.step.sharing.tiered_rows import TieredRows
 
 
 def open_row_sharing(

@@ -27,7 +27,7 @@ from bagpipe_hpc.run.judging import best_of, outcome, start_judge
 from bagpipe_hpc.run.output_folder import is_own_checkpoint
 from bagpipe_hpc.run.resumed_settings import changes_since
 from bagpipe_hpc.run.watch import watched_rows
-from bagpipe_hpc.step.dense_replicas import dense_digests
+from bagpipe_hpc.step.dense.replicas import dense_digests
 from bagpipe_hpc.step.ready_batch import ReadyBatch
 from bagpipe_hpc.step.slice_reader import GroupReader, NumberReader
 from bagpipe_hpc.step.slice_step import Loop, Session, SliceStep

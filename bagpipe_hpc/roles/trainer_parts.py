@@ -28,8 +28,8 @@ from bagpipe_hpc.roles.trainer_reports import TrainerReports
 from bagpipe_hpc.rows.updated import UpdatedRows
 from bagpipe_hpc.step.compute import ComputeParts
 from bagpipe_hpc.step.compute_setup import layer_weights_of
-from bagpipe_hpc.step.dense_updates import DenseUpdates, may_wait, order_of_sums
-from bagpipe_hpc.step.row_sharing import RowSharing, RowUpdates
+from bagpipe_hpc.step.dense.updates import DenseUpdates, may_wait, order_of_sums
+from bagpipe_hpc.step.sharing.contract import RowSharing, RowUpdates
 from bagpipe_hpc.step.slice_reader import SliceReader
 from bagpipe_hpc.step.slice_step import Loop
 from bagpipe_hpc.step.train_step import TrainStep

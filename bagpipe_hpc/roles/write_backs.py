@@ -21,7 +21,7 @@ from bagpipe_hpc.mpi.rows.transfer import PendingRows
 from bagpipe_hpc.plan.batch_plan import NO_GROUP, Additions, ReceivedPlan
 from bagpipe_hpc.roles.row_traffic import RowTraffic
 from bagpipe_hpc.roles.rows_under_way import advance_all
-from bagpipe_hpc.step.row_sharing import RowSharing
+from bagpipe_hpc.step.sharing.contract import RowSharing
 from bagpipe_hpc.telemetry.trace import Trace
 
 

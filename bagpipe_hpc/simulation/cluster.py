@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import ceil, inf, log2
 
 from bagpipe_hpc.plan.sum_levels import Levels, sum_levels
-from bagpipe_hpc.step.dense_sums_choice import AUTO, GRID_FROM_TRAINERS
+from bagpipe_hpc.step.dense.sums_choice import AUTO, GRID_FROM_TRAINERS
 
 SERVERS_OUT, SERVERS_IN = "from the servers", "to the servers"
 TRAINER_OUT, TRAINER_IN = "from a trainer", "to a trainer"

@@ -158,7 +158,7 @@ def model_kernels(
     Args:
         config: of the run.
         device: where they are computed.
-        linear: in place of `kernels.linear`; else that is settled (`step/linear_choice.py`).
+        linear: in place of `kernels.linear`; else that is settled (`step/dense/linear_choice.py`).
         layer_weights: hears which weights layers read, where they are computed natively; None for nobody.
 
     Raises:

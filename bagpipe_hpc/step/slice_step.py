@@ -12,7 +12,7 @@ from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.embeddings import Embeddings
 from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.models.loss import click_loss
-from bagpipe_hpc.step.dense_step import TakesGradients, backward
+from bagpipe_hpc.step.dense.passes import TakesGradients, backward
 from bagpipe_hpc.step.ready_batch import BatchInputs
 
 
@@ -20,12 +20,12 @@ class SliceStep:
     """A trainer's slice of a batch, or a micro-batch of it; its rows are here.
 
     Args:
-        model_weights: of the dense half, as for `backward` of `step/dense_step.py`.
+        model_weights: of the dense half, as for `backward` of `step/dense/passes.py`.
         inputs: of the slice.
         embeddings: of its look-ups; tensors that require gradients.
         batch_samples: of the global batch.
         step: number of the training step, from 1.
-        take: as for `backward` of `step/dense_step.py`; None where gradients are taken of the result alone. It gets
+        take: as for `backward` of `step/dense/passes.py`; None where gradients are taken of the result alone. It gets
             none of a loss that is not finite, which ends the run: nothing of such a step may reach other trainers.
         before_backward: called first by `backward`, when the forward pass is over.
 

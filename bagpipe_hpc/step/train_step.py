@@ -3,7 +3,7 @@
 Order of events in step x: wait for the rows of x from the servers; forward, in which copies of rows are waited for when
 the model first asks for embeddings, and backward, in which reducing now(x) starts; finish it and later(x - 1); update
 those rows and the private ones; start reducing later(x), which hides behind step x + 1; finish the dense gradients and
-update the dense weights, here or before a layer of step x + 1 reads them (`dense_updates.py`). Where a slice has
+update the dense weights, here or before a layer of step x + 1 reads them (`step/dense/updates.py`). Where a slice has
 several micro-batches, each waits for its own rows, goes forward and backward, and adds its gradients to those of the
 ones before; the rest is done once.
 """
@@ -21,11 +21,11 @@ from bagpipe_hpc.kernels.device import Mark
 from bagpipe_hpc.models.embeddings import Embeddings
 from bagpipe_hpc.models.facts import FeatureFacts
 from bagpipe_hpc.step.compute import ComputeParts
-from bagpipe_hpc.step.dense_step import predict
-from bagpipe_hpc.step.dense_updates import DenseUpdates
+from bagpipe_hpc.step.dense.passes import predict
+from bagpipe_hpc.step.dense.updates import DenseUpdates
 from bagpipe_hpc.step.ready_batch import ReadyBatch
 from bagpipe_hpc.step.row_gradients import RowGradients
-from bagpipe_hpc.step.row_sharing import RowSharing
+from bagpipe_hpc.step.sharing.contract import RowSharing
 from bagpipe_hpc.step.slice_step import SliceStep
 from bagpipe_hpc.telemetry.step_stats import StepStats
 from bagpipe_hpc.telemetry.trace import Trace

@@ -35,11 +35,12 @@ from bagpipe_hpc.roles.mover import Mover
 from bagpipe_hpc.roles.row_traffic import RowTraffic
 from bagpipe_hpc.rows.updated import UpdatedRows
 from bagpipe_hpc.run.run import Run
-from bagpipe_hpc.step import dense_step, row_gradients
-from bagpipe_hpc.step.home_rows import HomeRows
-from bagpipe_hpc.step.home_sums import HomeSums
+from bagpipe_hpc.step import row_gradients
+from bagpipe_hpc.step.dense import passes
 from bagpipe_hpc.step.ready_batch import ReadyBatch
-from bagpipe_hpc.step.replicated_rows import DelayedUpdate, ReplicatedRows
+from bagpipe_hpc.step.sharing.home_rows import HomeRows
+from bagpipe_hpc.step.sharing.home_sums import HomeSums
+from bagpipe_hpc.step.sharing.replicated_rows import DelayedUpdate, ReplicatedRows
 from bagpipe_hpc.step.slice_step import SliceStep
 from bagpipe_hpc.step.train_step import TrainStep
 from bagpipe_hpc.storage.checked_json import FileInfo
@@ -182,7 +183,7 @@ def let_gradients_leave_early(patch: Patch) -> None:
             complete(key)
         yield
 
-    patch(dense_step, "noticing", not_noticing)
+    patch(passes, "noticing", not_noticing)
 
 
 def leave_behind_the_pass(patch: Patch) -> None:

@@ -4,9 +4,9 @@ import torch
 
 from bagpipe_hpc.models import gradient_groups
 from bagpipe_hpc.mpi.rows.exchange import Arrival
-from bagpipe_hpc.step.dense_updates import DenseUpdates
-from bagpipe_hpc.step.home_rows import HomeRows
+from bagpipe_hpc.step.dense.updates import DenseUpdates
 from bagpipe_hpc.step.ready_batch import ReadyBatch
+from bagpipe_hpc.step.sharing.home_rows import HomeRows
 from tests.end_to_end.faults import Patch
 
 

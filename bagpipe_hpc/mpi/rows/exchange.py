@@ -8,8 +8,8 @@ holds what all of a row send to one trainer. Both ways rows arrive in the order 
 
 Each kind has communicators of its own, and one thread of a trainer exchanges it. MPI matches the collective calls on a
 communicator by their order (MPI 4.1, section 6.12). So all trainers must exchange a kind for the same batches and
-groups in the same order, also where one of them has nothing to send. They do (`step/home_rows.py` says why), and a
-trainer begins second hops in the order of the first.
+groups in the same order, also where one of them has nothing to send. They do (`step/sharing/home_rows.py` says why),
+and a trainer begins second hops in the order of the first.
 
 Why nobody waits for ever: a trainer starts to send and to take in at the same moment, and waits for nothing in between.
 Passing rows on over a grid needs no more than that, and any thread that comes by does it: the one that waits for rows

@@ -142,7 +142,7 @@ def _flowing(parts: Sequence[Exchange], kind: Kind, rows: Sequence[NDArray[Any]]
     return carried([part.counts.flow(kind) for part in parts], rows)
 
 
-class HomeSums:
+class GradientsAtHomes:
     """The gradients of a batch as homes sum them.
 
     Args:

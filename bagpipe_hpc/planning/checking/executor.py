@@ -19,7 +19,7 @@ from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import Additions, BatchPlan, TrainerPlan
 from bagpipe_hpc.plan.slices import slice_bounds
 from bagpipe_hpc.planning.checking.additions import AddedRows, require_settled
-from bagpipe_hpc.planning.checking.exchange import Copies, HomeSums
+from bagpipe_hpc.planning.checking.exchange import Copies, GradientsAtHomes
 
 _PRIME = 2_147_483_629
 _POISON = -(10**12)
@@ -97,7 +97,7 @@ class PlanExecutor:
         self._to_retire: deque[BatchPlan] = deque()
         self._to_fetch: deque[BatchPlan] = deque()
         self._delayed: tuple[int, NDArray[np.int32], Int64s] | None = None
-        self._late: tuple[int, HomeSums] | None = None
+        self._late: tuple[int, GradientsAtHomes] | None = None
         self._alike: set[int] = set()  # rows that several homes hold, and update alike
         self._copies = Copies(self._caches, shared)
         self._plans: Sequence[BatchPlan] = ()
@@ -319,7 +319,7 @@ class PlanExecutor:
 
     def _exchange(self, number: int, plan: BatchPlan, sums: Sequence[Int64s]) -> None:
         """Update rows at their homes, and send what the next batch reads of them."""
-        at_home = HomeSums(plan, sums)
+        at_home = GradientsAtHomes(plan, sums)
         for trainer, part in enumerate(plan.trainers):
             self._update(number, trainer, part.private_slots, at_home.solo(trainer))
             self._update(number, trainer, *at_home.now(trainer))

@@ -50,7 +50,7 @@ class Pairs(NamedTuple):
 
 
 @dataclass(frozen=True)
-class HomeSums:
+class SumsAtHomes:
     """Sums that homes make.
 
     Attributes:

@@ -28,7 +28,7 @@ from bagpipe_hpc.planning.batch_rows import (
     extend_groups,
 )
 from bagpipe_hpc.planning.homes.choice import PopularLoad, choose_homes
-from bagpipe_hpc.planning.homes.pairs import HomeSums, InSlice, Pairs, counts_between, of_each, without_own
+from bagpipe_hpc.planning.homes.pairs import InSlice, Pairs, SumsAtHomes, counts_between, of_each, without_own
 from bagpipe_hpc.planning.homes.slots import HomeSlots, Placed, UsedBatch
 from bagpipe_hpc.planning.row_slots import ABSENT
 from bagpipe_hpc.planning.rule_planner import RulePlanner
@@ -228,7 +228,7 @@ class ExchangePlanner(RulePlanner):
         return Pairs(rows, users, homes, are_away, kinds, are_rest, slots)
 
     def _exchange_counts(
-        self, number: int, pairs: Pairs, sums: Sequence[HomeSums], to_next: Int64s, to_rest: Int64s
+        self, number: int, pairs: Pairs, sums: Sequence[SumsAtHomes], to_next: Int64s, to_rest: Int64s
     ) -> list[ExchangeCounts]:
         """How many rows each trainer exchanges.
 
@@ -273,7 +273,7 @@ class ExchangePlanner(RulePlanner):
         slots[order] = self.rows.first_copy(number) + np.arange(users.size) - starts
         return slots
 
-    def _sums(self, batch: UsedBatch, placed: Placed, pairs: Bools) -> HomeSums:
+    def _sums(self, batch: UsedBatch, placed: Placed, pairs: Bools) -> SumsAtHomes:
         """What homes sum of the gradients of some pairs."""
         rows, users = batch.pair_rows[pairs], batch.pair_users[pairs]
         homes = self.rows.pair_homes(batch.unique, placed.homes, rows, users)
@@ -283,7 +283,7 @@ class ExchangePlanner(RulePlanner):
         place = np.empty(batch.unique.size, dtype=np.int32)  # the same at all who hold a row
         for own in held:
             place[summed[own.rows]] = np.arange(own.rows.size)
-        return HomeSums(
+        return SumsAtHomes(
             [placed.slots[summed[own.rows]] for own in held],
             of_each(place[rows[order]], homes, self.trainers),
             counts_between(homes, users, self.trainers),

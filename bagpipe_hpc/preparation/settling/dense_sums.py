@@ -6,7 +6,7 @@ from bagpipe_hpc.cluster.role_layout import Role
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.run.run import Run
-from bagpipe_hpc.step.dense_sums_choice import choose_dense_sums
+from bagpipe_hpc.step.dense.sums_choice import choose_dense_sums
 
 log = logging.getLogger(__name__)
 

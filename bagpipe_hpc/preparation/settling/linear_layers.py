@@ -6,7 +6,7 @@ from bagpipe_hpc.cluster.role_layout import Role
 from bagpipe_hpc.mpi.communicators import ORACLE_RANK, Communicators
 from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.run.run import Run
-from bagpipe_hpc.step.linear_choice import LinearWish, Offer, choose_linear
+from bagpipe_hpc.step.dense.linear_choice import LinearWish, Offer, choose_linear
 
 log = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.mpi.waiting import wait_for_barrier
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step.compute_setup import choose_device, start_threads, usable_linear
-from bagpipe_hpc.step.dense_sums_choice import TrainerCores
-from bagpipe_hpc.step.linear_choice import LinearWish, Offer, must_time
-from bagpipe_hpc.step.linear_timing import time_linear_layers
+from bagpipe_hpc.step.dense.linear_choice import LinearWish, Offer, must_time
+from bagpipe_hpc.step.dense.linear_timing import time_linear_layers
+from bagpipe_hpc.step.dense.sums_choice import TrainerCores
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from bagpipe_hpc.models.embeddings import Embeddings, random_embeddings
 from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.models.size import measure_model
 from bagpipe_hpc.models.trial import try_model
-from bagpipe_hpc.step.dense_step import forward_backward, predict
+from bagpipe_hpc.step.dense.passes import forward_backward, predict
 
 FACTS = ModelFacts.one_hot(dense_features=3, sparse_features=2, embedding_dim=4, seed=1)
 CPU = torch.device("cpu")

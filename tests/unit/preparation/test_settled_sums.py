@@ -11,7 +11,7 @@ from bagpipe_hpc.cluster.role_layout import Role
 from bagpipe_hpc.preparation.settling import trainer_compute
 from bagpipe_hpc.preparation.settling.dense_sums import settle_dense_sums
 from bagpipe_hpc.preparation.settling.trainer_compute import trainer_cores
-from bagpipe_hpc.step.dense_sums_choice import TrainerCores
+from bagpipe_hpc.step.dense.sums_choice import TrainerCores
 
 
 def run_of(dense_sums: str) -> Any:

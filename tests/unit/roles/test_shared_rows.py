@@ -10,7 +10,7 @@ from bagpipe_hpc.mpi.rows.grid_comms import GridComms
 from bagpipe_hpc.mpi.waiting import Waits
 from bagpipe_hpc.plan.exchange import Kind
 from bagpipe_hpc.roles.shared_rows import open_row_sharing
-from bagpipe_hpc.step.tiered_rows import TieredRows
+from bagpipe_hpc.step.sharing.tiered_rows import TieredRows
 
 SUMS = torch.arange(6, dtype=torch.float32).view(3, 2) / 3
 

@@ -5,7 +5,7 @@ from torch import Tensor
 from bagpipe_hpc.mpi.requests import Awaited
 from bagpipe_hpc.plan.batch_plan import ReceivedPlan
 from bagpipe_hpc.step.ready_batch import ReadyBatch
-from bagpipe_hpc.step.row_sharing import RowUpdates
+from bagpipe_hpc.step.sharing.contract import RowUpdates
 
 
 class LoneRows:

@@ -17,7 +17,7 @@ from bagpipe_hpc.models.dense_reduction import DenseReducer
 from bagpipe_hpc.models.layer_weights import LayerWeights
 from bagpipe_hpc.models.linear import blas_linear
 from bagpipe_hpc.mpi.waiting import Waits
-from bagpipe_hpc.step.dense_updates import DenseUpdates, may_wait, order_of_sums
+from bagpipe_hpc.step.dense.updates import DenseUpdates, may_wait, order_of_sums
 from bagpipe_hpc.step.slice_step import Session, click_training
 from bagpipe_hpc.telemetry.step_stats import StepStats
 from bagpipe_hpc.telemetry.trace import Trace

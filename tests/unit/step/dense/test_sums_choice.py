@@ -2,7 +2,7 @@
 
 import pytest
 
-from bagpipe_hpc.step.dense_sums_choice import TrainerCores, choose_dense_sums
+from bagpipe_hpc.step.dense.sums_choice import TrainerCores, choose_dense_sums
 
 
 def trainers(

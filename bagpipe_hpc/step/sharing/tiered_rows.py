@@ -10,9 +10,9 @@ from torch import Tensor
 
 from bagpipe_hpc.mpi.requests import Awaited
 from bagpipe_hpc.plan.batch_plan import ReceivedPlan
-from bagpipe_hpc.step.home_rows import HomeRows
 from bagpipe_hpc.step.ready_batch import ReadyBatch
-from bagpipe_hpc.step.replicated_rows import ReplicatedRows
+from bagpipe_hpc.step.sharing.home_rows import HomeRows
+from bagpipe_hpc.step.sharing.replicated_rows import ReplicatedRows
 
 
 class TieredRows:

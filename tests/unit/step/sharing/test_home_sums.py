@@ -12,7 +12,7 @@ from torch import Tensor
 from bagpipe_hpc.kernels.device import Cpu
 from bagpipe_hpc.kernels.short_floats import short_floats
 from bagpipe_hpc.plan.exchange import Summed
-from bagpipe_hpc.step.home_sums import HomeGradients, HomeSums, HomeTotal
+from bagpipe_hpc.step.sharing.home_sums import HomeGradients, HomeSums, HomeTotal
 
 GRADIENTS = torch.tensor([[1e8], [7.0], [1.0], [-1e8], [1.0], [5.0]])
 """Two of the first trainer, three of the second, one of the last; in float32 1e8 + 1 is 1e8."""

@@ -19,7 +19,7 @@ from bagpipe_hpc.models.dropout import DropoutMasks
 from bagpipe_hpc.models.embeddings import Embeddings, random_embeddings
 from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.step.compute_setup import model_kernels
-from bagpipe_hpc.step.dense_step import forward_backward
+from bagpipe_hpc.step.dense.passes import forward_backward
 
 _PASS_GFLOP = 3.0
 """Of each thread in a pass at most, 30 ms at 100 GFLOP/s: larger slices are timed by a part of their samples."""

@@ -29,9 +29,9 @@ Each exchange is collective over the trainers, so all of them must have those of
   gradients are applied before the closing plan may retire, and the rest of the copies came before their batch was
   handed over. So all exchanges of a segment have ended before `restart`, and before communicators are freed.
 
-Sums of rows that are held once a host go on from host to host (`step/home_sums.py`): now ones in the compute thread,
-before next copies, later ones in the mover, each in the order of the batches. Of a batch the holder on a host waits for
-those on other hosts, who wait for gradients of this batch and for what belongs to earlier batches alone.
+Sums of rows that are held once a host go on from host to host (`step/sharing/home_sums.py`): now ones in the compute
+thread, before next copies, later ones in the mover, each in the order of the batches. Of a batch the holder on a host
+waits for those on other hosts, who wait for gradients of this batch and for what belongs to earlier batches alone.
 
 Nobody waits for ever, even if an exchange ended only when all trainers have begun it. A trainer begins the four of
 batch x, in the order rest, now, next, later, behind exchanges of earlier batches and earlier kinds alone: the rest of
@@ -56,7 +56,9 @@ from bagpipe_hpc.mpi.rows.host_chain import HostChain
 from bagpipe_hpc.mpi.waiting import Waits
 from bagpipe_hpc.plan.batch_plan import ReceivedPlan
 from bagpipe_hpc.plan.exchange import Kind, Summed
-from bagpipe_hpc.step.home_batches import (
+from bagpipe_hpc.step.ready_batch import ReadyBatch
+from bagpipe_hpc.step.sharing.contract import RowUpdates
+from bagpipe_hpc.step.sharing.home_batches import (
     BegunGroup,
     ComputedBatch,
     GroupExchange,
@@ -66,9 +68,7 @@ from bagpipe_hpc.step.home_batches import (
     are_complete,
     exchanges_of,
 )
-from bagpipe_hpc.step.home_sums import HomeGradients, HomeSums, HomeTotal
-from bagpipe_hpc.step.ready_batch import ReadyBatch
-from bagpipe_hpc.step.row_sharing import RowUpdates
+from bagpipe_hpc.step.sharing.home_sums import HomeGradients, HomeSums, HomeTotal
 
 
 class HomeRows:

@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
-from bagpipe_hpc.step.home_batches import LaterGradients, RestOfCopies, are_complete
-from bagpipe_hpc.step.home_sums import HomeTotal
+from bagpipe_hpc.step.sharing.home_batches import LaterGradients, RestOfCopies, are_complete
+from bagpipe_hpc.step.sharing.home_sums import HomeTotal
 
 HERE = HomeTotal(0, torch.empty(0), [], None)
 

@@ -14,8 +14,8 @@ from bagpipe_hpc.kernels.device import Cpu
 from bagpipe_hpc.kernels.short_floats import short_floats
 from bagpipe_hpc.mpi.waiting import Waits
 from bagpipe_hpc.plan.exchange import Exchange, ExchangeCounts, Flow, Kind
-from bagpipe_hpc.step.home_rows import HomeRows
-from bagpipe_hpc.step.home_sums import HomeGradients, HomeTotal
+from bagpipe_hpc.step.sharing.home_rows import HomeRows
+from bagpipe_hpc.step.sharing.home_sums import HomeGradients, HomeTotal
 
 WIDTH = 2
 TRAINERS = 2

@@ -7,7 +7,7 @@ from bagpipe_hpc.models.dropout import Dropout, DropoutMasks
 from bagpipe_hpc.models.embeddings import Embeddings
 from bagpipe_hpc.models.facts import FeatureFacts
 from bagpipe_hpc.models.loss import click_loss
-from bagpipe_hpc.step.dense_step import forward_backward, predict
+from bagpipe_hpc.step.dense.passes import forward_backward, predict
 
 FEATURES = (FeatureFacts("C1", 4), FeatureFacts("C2", 4))
 

@@ -9,8 +9,8 @@ import torch
 
 from bagpipe_hpc.kernels.device import Cpu
 from bagpipe_hpc.mpi.waiting import Waits
-from bagpipe_hpc.step import home_rows
-from bagpipe_hpc.step.home_rows import HomeRows
+from bagpipe_hpc.step.sharing import home_rows
+from bagpipe_hpc.step.sharing.home_rows import HomeRows
 
 
 @pytest.fixture

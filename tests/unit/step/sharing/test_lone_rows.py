@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from bagpipe_hpc.step.lone_rows import LoneRows
+from bagpipe_hpc.step.sharing.lone_rows import LoneRows
 
 Applied = list[tuple[int, list[int], list[float], int]]
 

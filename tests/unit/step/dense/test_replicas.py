@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bagpipe_hpc.errors import ConsistencyError
-from bagpipe_hpc.step.dense_replicas import Digests, dense_digests, require_equal_replicas
+from bagpipe_hpc.step.dense.replicas import Digests, dense_digests, require_equal_replicas
 
 
 def trained(seed: int = 0) -> tuple[torch.nn.Module, torch.optim.Optimizer]:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from bagpipe_hpc.step.tiered_rows import TieredRows
+from bagpipe_hpc.step.sharing.tiered_rows import TieredRows
 
 
 class Way:

@@ -8,8 +8,8 @@ from torch import Tensor
 from bagpipe_hpc.mpi.requests import Awaited
 from bagpipe_hpc.plan.batch_plan import ReceivedPlan
 from bagpipe_hpc.step.ready_batch import ReadyBatch
-from bagpipe_hpc.step.row_sharing import RowUpdates
-from bagpipe_hpc.step.row_sums import PendingRowSums, RowSums
+from bagpipe_hpc.step.sharing.contract import RowUpdates
+from bagpipe_hpc.step.sharing.row_sums import PendingRowSums, RowSums
 
 
 @dataclass

@@ -9,7 +9,7 @@ import torch
 from bagpipe_hpc.config.models import DLRMSettings
 from bagpipe_hpc.config.schema import Config, ModelConfig, TrainConfig
 from bagpipe_hpc.run.run import Run
-from bagpipe_hpc.step.linear_timing import compared_seconds, samples_of_a_pass, time_linear_layers
+from bagpipe_hpc.step.dense.linear_timing import compared_seconds, samples_of_a_pass, time_linear_layers
 from bagpipe_hpc.storage.shards.entries import TableInfo
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
 

@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from bagpipe_hpc.config.schema import Config, KernelsConfig, ModelConfig
-from bagpipe_hpc.step.linear_choice import LinearChoice, LinearWish, choose_linear, must_time
+from bagpipe_hpc.step.dense.linear_choice import LinearChoice, LinearWish, choose_linear, must_time
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic
 

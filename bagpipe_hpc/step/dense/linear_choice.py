@@ -1,8 +1,8 @@
 """Which code computes the linear layers of a run: one choice for all trainers, since the last bits depend on it.
 
 `kernels.linear` names it, or says `auto`: then a run that goes on takes what its checkpoint was trained with, and one
-that starts takes what is clearly fastest on its trainers (`step/linear_timing.py`), and torch where none is. A model
-that computes its layers itself (`TakesKernels`) leaves nothing to choose.
+that starts takes what is clearly fastest on its trainers (`step/dense/linear_timing.py`), and torch where none is. A
+model that computes its layers itself (`TakesKernels`) leaves nothing to choose.
 """
 
 from collections.abc import Mapping, Sequence

@@ -17,7 +17,7 @@ from bagpipe_hpc.mpi.requests import Awaited
 from bagpipe_hpc.mpi.rows.exchange import Arrival, awaited_together
 from bagpipe_hpc.plan.batch_plan import ReceivedPlan
 from bagpipe_hpc.plan.exchange import Exchange, ExchangeCounts
-from bagpipe_hpc.step.home_sums import HomeGradients, HomeTotal
+from bagpipe_hpc.step.sharing.home_sums import HomeGradients, HomeTotal
 
 
 class GroupExchange(NamedTuple):

@@ -1,0 +1,1 @@
+"""How trainers share rows: the contract of `cache.sharing`, and its ways."""
