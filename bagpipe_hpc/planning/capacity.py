@@ -93,6 +93,13 @@ def measure_need(
 ) -> CacheNeed:
     """Run a planner over all segments without capacity limits and read off what it used: exact, not a bound.
 
+    Args:
+        build: makes the run's planner for a window.
+        window: the window.
+        segments: the batches of the whole run, or of a part of it.
+        memory_bytes: memory that the planner may take.
+        start_slicing: gives samples to trainers, anew in each segment; contiguous slices if it is not given.
+
     Raises:
         CapacityError: the planner outgrows `memory_bytes`, or the cache needs more slots than plans can number.
     """
@@ -106,6 +113,10 @@ def measure_need(
     _require_numbers(need)
     log.info("a window of %s needs a cache of %d rows", counted(window.lookahead, "batch"), need.total_rows)
     return need
+
+
+Measure = Callable[[Window, Segments], CacheNeed]
+"""`measure_need` of one run: its planners, memory and slices are given already."""
 
 
 def _require_numbers(need: CacheNeed) -> None:
@@ -131,28 +142,19 @@ def tells_by_beginning(window: Window) -> bool:
     return 2 * window.group <= window.lookahead
 
 
-def expected_need(
-    build: BuildPlanner,
-    window: Window,
-    beginnings: Segments,
-    expected_slots: ExpectedSlots,
-    memory_bytes: int = maxsize,
-    start_slicing: StartSlicing | None = None,
-) -> CacheNeed:
+def expected_need(measure: Measure, window: Window, beginnings: Segments, expected_slots: ExpectedSlots) -> CacheNeed:
     """What the beginning of a run needs, and some more.
 
     Args:
-        build: makes the run's planner for a window.
+        measure: tells what batches need.
         window: the window.
         beginnings: the first batches of segments.
         expected_slots: gives the slots of the whole run from those of its beginning.
-        memory_bytes: memory that the planner may take.
-        start_slicing: as for `fit_window`.
 
     Raises:
         CapacityError: as for `measure_need`.
     """
-    measured = measure_need(build, window, beginnings, memory_bytes, start_slicing)
+    measured = measure(window, beginnings)
     need = replace(measured, groups=tuple(expected_slots(measured.groups)), is_exact=False)
     _require_numbers(need)
     log.info("the cache has %d rows: what the first batches need, and some more", need.total_rows)
@@ -185,23 +187,19 @@ def shorter_window(wanted: Window, lookahead: int) -> Window:
 
 
 def fit_window(
-    build: BuildPlanner,
+    measure: Measure,
     wanted: Window,
     segments: Segments,
     cache_rows: int,
-    memory_bytes: int = maxsize,
-    start_slicing: StartSlicing | None = None,
     expected: Callable[[], CacheNeed] | None = None,
 ) -> CacheNeed:
     """The longest window up to `wanted` whose rows fit the cache, found by bisection, before a step is trained.
 
     Args:
-        build: makes the run's planner for a window.
+        measure: tells what batches need.
         wanted: the configured window.
         segments: the batches of the whole run.
         cache_rows: slots of a trainer's caches; 0 for as many as `wanted` needs.
-        memory_bytes: memory that the planner may take.
-        start_slicing: gives samples to trainers, anew in each segment; contiguous slices if it is not given.
         expected: what `wanted` is expected to need, which replaces a pass over all batches, unless the cache has fewer
             slots. If it is not given, all batches are read.
 
@@ -215,12 +213,12 @@ def fit_window(
         if need.total_rows <= cache_rows:
             return need.reserving(cache_rows - need.total_rows)
         log.info("cache.rows = %d is less: all batches are read, to find the longest window that fits", cache_rows)
-    need = measure_need(build, wanted, segments, memory_bytes, start_slicing)
+    need = measure(wanted, segments)
     if not cache_rows or need.total_rows <= cache_rows:
         return need
     smallest = need
     if wanted.lookahead > 1:
-        smallest = measure_need(build, Window(1, 1), segments, start_slicing=start_slicing)
+        smallest = measure(Window(1, 1), segments)
     if smallest.total_rows > cache_rows:
         raise CapacityError(
             f"cache.rows = {cache_rows}: a single batch needs {smallest.total_rows} rows "
@@ -230,7 +228,7 @@ def fit_window(
     fitting, too_long = smallest, wanted.lookahead
     while too_long - fitting.window.lookahead > 1:
         middle = shorter_window(wanted, (fitting.window.lookahead + too_long) // 2)
-        candidate = measure_need(build, middle, segments, start_slicing=start_slicing)
+        candidate = measure(middle, segments)
         if candidate.total_rows <= cache_rows:
             fitting = candidate
         else:

@@ -10,7 +10,15 @@ from bagpipe_hpc.cluster.host_memory import free_bytes
 from bagpipe_hpc.errors import CapacityError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.schedule import Segment
-from bagpipe_hpc.planning.capacity import CacheNeed, beginning_batches, expected_need, fit_window, tells_by_beginning
+from bagpipe_hpc.planning.capacity import (
+    CacheNeed,
+    Measure,
+    beginning_batches,
+    expected_need,
+    fit_window,
+    measure_need,
+    tells_by_beginning,
+)
 from bagpipe_hpc.planning.groups import RunPolicy
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.preparation.prepare import require_weights_alone
@@ -40,18 +48,13 @@ def choose_window(run: Run, trainers: int) -> CacheNeed:
     for remark in _unused_by_planner(run, policy):
         log.warning("%s", remark)
     window = _window_of(run, policy)
-    policy.require_memory(window, run.longest_segment, free_bytes())
+    memory_bytes = free_bytes()
+    policy.require_memory(window, run.longest_segment, memory_bytes)
+    measure = partial(measure_need, policy.planner, memory_bytes=memory_bytes, start_slicing=policy.start_slicing)
     segments = segments_to_measure(run)
+    expected = _by_the_beginning(run, policy, measure, window, segments)
     try:
-        return fit_window(
-            policy.planner,
-            window,
-            lambda: _read(run, segments),
-            run.config.cache.rows,
-            free_bytes(),
-            policy.start_slicing,
-            _by_the_beginning(run, policy, window, segments),
-        )
+        return fit_window(measure, window, lambda: _read(run, segments), run.config.cache.rows, expected)
     except MemoryError as error:
         raise CapacityError(
             f"lookahead.batches = {run.config.lookahead.batches}: the planner of {run.total_rows} rows finds no more "
@@ -107,7 +110,7 @@ def _window_of(run: Run, policy: RunPolicy) -> Window:
 
 
 def _by_the_beginning(
-    run: Run, policy: RunPolicy, window: Window, segments: list[Segment]
+    run: Run, policy: RunPolicy, measure: Measure, window: Window, segments: list[Segment]
 ) -> Callable[[], CacheNeed] | None:
     """Measures the beginning of a run, where that is wanted, tells enough, and is less than half of all batches."""
     beginnings = _beginnings(segments, beginning_batches(window))
@@ -115,9 +118,7 @@ def _by_the_beginning(
     is_short = 2 * _batches_of(beginnings) < _batches_of(segments)
     if run.config.cache.measure != "beginning" or not (can_tell and is_short):
         return None
-    read = partial(_read, run, beginnings)
-    slots, slicing = policy.expected_slots, policy.start_slicing
-    return partial(expected_need, policy.planner, window, read, slots, free_bytes(), slicing)
+    return partial(expected_need, measure, window, partial(_read, run, beginnings), policy.expected_slots)
 
 
 def _beginnings(segments: list[Segment], batches: int) -> list[Segment]:

@@ -15,6 +15,7 @@ from bagpipe_hpc.plan.slices import dealt_whole
 from bagpipe_hpc.planning import capacity
 from bagpipe_hpc.planning.capacity import (
     CacheNeed,
+    Measure,
     Segments,
     beginning_batches,
     expected_need,
@@ -31,6 +32,12 @@ from tests.drawing import share_of
 
 ROWS = 400
 BUILD = partial(LookaheadPlanner, ROWS, 2)
+measure = partial(measure_need, BUILD)
+
+
+def within(memory_bytes: int) -> Measure:
+    """Measures a planner that may take so much memory."""
+    return partial(measure, memory_bytes=memory_bytes)
 
 
 def one_segment(batches: list[np.ndarray]) -> Segments:
@@ -54,17 +61,15 @@ def test_need_of_rows_that_are_used_once(window: Window) -> None:
         sum(window.group_that_retires(b) > window.group_before_prefetch(x) for b in range(x + 1)) for x in range(25)
     )
     # Both trainers use both rows of a batch, so they are shared; or each trainer uses two rows of its own.
-    assert measure_need(BUILD, window, one_segment(both)) == CacheNeed(window, (CacheSlots(2 * batches_held, 0),))
-    assert measure_need(BUILD, window, one_segment(alone)) == CacheNeed(window, (CacheSlots(0, 2 * batches_held),))
+    assert measure(window, one_segment(both)) == CacheNeed(window, (CacheSlots(2 * batches_held, 0),))
+    assert measure(window, one_segment(alone)) == CacheNeed(window, (CacheSlots(0, 2 * batches_held),))
 
 
 def test_need_is_that_of_the_greediest_segment() -> None:
     small, large = skewed_trace(1, 4), skewed_trace(2, 25)
     window = Window(8, 2)
-    together = measure_need(
-        BUILD, window, lambda: iter([map(Bags.one_hot, batches) for batches in (small, large, small)])
-    )
-    assert together == measure_need(BUILD, window, one_segment(large))
+    together = measure(window, lambda: iter([map(Bags.one_hot, batches) for batches in (small, large, small)]))
+    assert together == measure(window, one_segment(large))
 
 
 @given(st.integers(1, 60), st.data())
@@ -82,8 +87,8 @@ def test_the_window_fits_and_the_next_longer_one_does_not(seed: int, lookahead: 
     batches = skewed_trace(seed)
     wanted = Window(lookahead, max(1, lookahead // 4))
     cache_rows = data.draw(st.integers(total_need(batches, Window(1, 1)), total_need(batches, wanted) + 2))
-    fitted = fit_window(BUILD, wanted, one_segment(batches), cache_rows)
-    assert fitted == measure_need(BUILD, fitted.window, one_segment(batches))
+    fitted = fit_window(measure, wanted, one_segment(batches), cache_rows)
+    assert fitted == measure(fitted.window, one_segment(batches))
     assert fitted.total_rows <= cache_rows
     if fitted.window != wanted:
         assert fitted.window == shorter_window(wanted, fitted.window.lookahead)
@@ -96,39 +101,39 @@ def test_it_is_the_longest_window_where_longer_ones_need_more() -> None:
     needs = {lookahead: total_need(batches, shorter_window(wanted, lookahead)) for lookahead in range(1, 13)}
     assert sorted(needs.values()) == list(needs.values())
     for cache_rows in {*needs.values(), *(need + 1 for need in needs.values()), needs[12] - 1}:
-        fitted = fit_window(BUILD, wanted, one_segment(batches), cache_rows)
+        fitted = fit_window(measure, wanted, one_segment(batches), cache_rows)
         assert fitted.window.lookahead == max(lookahead for lookahead, need in needs.items() if need <= cache_rows)
 
 
 def test_a_planner_that_outgrows_the_memory_is_stopped_while_its_window_fills() -> None:
     batches, wanted = skewed_trace(3), Window(20, 5)
-    need = measure_need(BUILD, wanted, one_segment(batches))
-    assert fit_window(BUILD, wanted, one_segment(batches), 0, memory_bytes=need.planner_bytes) == need
+    need = measure(wanted, one_segment(batches))
+    assert fit_window(within(need.planner_bytes), wanted, one_segment(batches), 0) == need
     message = r"lookahead\.batches = 20: with (3|5|7|9|11|13|15|17|19) batches read, the planner takes 0\.0 GB, and"
     with pytest.raises(CapacityError, match=message):
-        fit_window(BUILD, wanted, one_segment(batches), 0, memory_bytes=need.planner_bytes // 2 + 3 * ROWS * 2)
+        fit_window(within(need.planner_bytes // 2 + 3 * ROWS * 2), wanted, one_segment(batches), 0)
 
 
 def test_slots_beyond_their_numbers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capacity, "MOST_SLOTS", 100)
     with pytest.raises(CapacityError, match=r"lookahead\.batches = 20: needs a cache of 1\d\d rows, and slots are"):
-        measure_need(BUILD, Window(20, 5), one_segment(skewed_trace(3)))
+        measure(Window(20, 5), one_segment(skewed_trace(3)))
 
 
 def test_as_many_slots_as_there_are_numbers_are_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     batches, window = skewed_trace(3), Window(20, 5)
-    need = measure_need(BUILD, window, one_segment(batches))
+    need = measure(window, one_segment(batches))
     monkeypatch.setattr(capacity, "MOST_SLOTS", need.groups[0].total)
-    assert measure_need(BUILD, window, one_segment(batches)) == need
+    assert measure(window, one_segment(batches)) == need
     monkeypatch.setattr(capacity, "MOST_SLOTS", need.groups[0].total - 1)
     with pytest.raises(CapacityError, match="slots are numbered up to"):
-        measure_need(BUILD, window, one_segment(batches))
+        measure(window, one_segment(batches))
 
 
 def test_without_a_limit_the_wanted_window_is_used(caplog: pytest.LogCaptureFixture) -> None:
     batches, wanted = skewed_trace(3), Window(20, 5)
-    assert fit_window(BUILD, wanted, one_segment(batches), cache_rows=0).window == wanted
-    assert fit_window(BUILD, wanted, one_segment(batches), total_need(batches, wanted)).window == wanted
+    assert fit_window(measure, wanted, one_segment(batches), cache_rows=0).window == wanted
+    assert fit_window(measure, wanted, one_segment(batches), total_need(batches, wanted)).window == wanted
     assert not caplog.records
 
 
@@ -136,7 +141,7 @@ def test_a_shortened_window_is_told(caplog: pytest.LogCaptureFixture) -> None:
     batches, wanted = skewed_trace(3), Window(20, 5)
     needed = total_need(batches, wanted)
     with caplog.at_level(logging.WARNING):
-        fitted = fit_window(BUILD, wanted, one_segment(batches), needed - 1)
+        fitted = fit_window(measure, wanted, one_segment(batches), needed - 1)
     assert caplog.messages == [
         f"cache.rows = {needed - 1} is too small for lookahead.batches = 20, which needs {needed} rows: "
         f"it is cut to {fitted.window.lookahead} ({fitted.total_rows} rows)"
@@ -146,7 +151,7 @@ def test_a_shortened_window_is_told(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize("wanted", [Window(1, 1), Window(20, 5)], ids=str)
 def test_a_cache_below_one_batch_is_refused_with_the_numbers(wanted: Window) -> None:
     batches = skewed_trace(3)
-    single = measure_need(BUILD, Window(1, 1), one_segment(batches))
+    single = measure(Window(1, 1), one_segment(batches))
     needed = total_need(batches, wanted)
     message = (
         f"cache.rows = {single.total_rows - 1}: a single batch needs {single.total_rows} rows "
@@ -154,7 +159,7 @@ def test_a_cache_below_one_batch_is_refused_with_the_numbers(wanted: Window) -> 
         f"and a window of {counted(wanted.lookahead, 'batch')} {needed}; raise cache.rows or lower train.batch_size"
     )
     with pytest.raises(CapacityError) as refusal:
-        fit_window(BUILD, wanted, one_segment(batches), single.total_rows - 1)
+        fit_window(measure, wanted, one_segment(batches), single.total_rows - 1)
     assert str(refusal.value) == message
 
 
@@ -164,14 +169,14 @@ def two_more(beginning: Sequence[CacheSlots]) -> Sequence[CacheSlots]:
 
 def test_what_is_expected_is_said_of_what_the_beginning_needs() -> None:
     batches, window = skewed_trace(3), Window(8, 2)
-    measured = measure_need(BUILD, window, one_segment(batches[:14]))
+    measured = measure(window, one_segment(batches[:14]))
     told: list[Sequence[CacheSlots]] = []
 
     def expected(beginning: Sequence[CacheSlots]) -> list[CacheSlots]:
         told.append(beginning)
         return [CacheSlots(70, 80)]
 
-    need = expected_need(BUILD, window, one_segment(batches[:14]), expected)
+    need = expected_need(measure, window, one_segment(batches[:14]), expected)
     assert not need.is_exact
     assert measured.is_exact
     assert told == [measured.groups]
@@ -181,17 +186,18 @@ def test_what_is_expected_is_said_of_what_the_beginning_needs() -> None:
 
 def test_needs_are_those_of_the_slices_that_trainers_get() -> None:
     batches, window, start = skewed_trace(1), Window(3, 1), partial(dealt_whole, 2)
-    need = measure_need(BUILD, window, one_segment(batches), start_slicing=start)
-    assert need.groups != measure_need(BUILD, window, one_segment(batches)).groups
-    assert expected_need(BUILD, window, one_segment(batches), list, start_slicing=start).groups == need.groups
-    fitted = fit_window(BUILD, Window(20, 5), one_segment(batches), need.total_rows, start_slicing=start)
+    dealt = partial(measure, start_slicing=start)
+    need = dealt(window, one_segment(batches))
+    assert need.groups != measure(window, one_segment(batches)).groups
+    assert expected_need(dealt, window, one_segment(batches), list).groups == need.groups
+    fitted = fit_window(dealt, Window(20, 5), one_segment(batches), need.total_rows)
     assert 1 < fitted.window.lookahead < 20
-    assert fitted == measure_need(BUILD, fitted.window, one_segment(batches), start_slicing=start)
+    assert fitted == dealt(fitted.window, one_segment(batches))
 
 
 def test_a_planner_that_outgrows_the_memory_at_the_beginning_is_stopped() -> None:
     with pytest.raises(CapacityError, match="with 1 batch read, the planner takes"):
-        expected_need(BUILD, Window(8, 2), one_segment(skewed_trace(3)), two_more, memory_bytes=1)
+        expected_need(within(1), Window(8, 2), one_segment(skewed_trace(3)), two_more)
 
 
 @settings(max_examples=share_of(25))
@@ -213,15 +219,15 @@ def test_all_batches_are_read_only_where_the_cache_has_fewer_rows_than_expected(
 
     def expected() -> CacheNeed:
         passes.append("beginning")
-        return expected_need(BUILD, wanted, one_segment(batches), two_more)
+        return expected_need(measure, wanted, one_segment(batches), two_more)
 
     need = expected()
     cache_rows = {"nothing": 0, "enough": need.total_rows, "too few": need.total_rows - 1}[asked]
     passes.clear()
-    fitted = fit_window(BUILD, wanted, segments, cache_rows, expected=expected)
+    fitted = fit_window(measure, wanted, segments, cache_rows, expected=expected)
     if asked == "too few":
         assert passes == ["beginning", "all"]  # which finds that no more is needed
-        assert fitted == measure_need(BUILD, wanted, one_segment(batches))
+        assert fitted == measure(wanted, one_segment(batches))
     else:
         assert passes == ["beginning"]
         assert fitted == need
@@ -229,10 +235,10 @@ def test_all_batches_are_read_only_where_the_cache_has_fewer_rows_than_expected(
 
 def test_slots_beyond_their_numbers_are_not_expected(monkeypatch: pytest.MonkeyPatch) -> None:
     batches, window = skewed_trace(3), Window(20, 5)
-    measured = measure_need(BUILD, window, one_segment(batches)).total_rows
+    measured = measure(window, one_segment(batches)).total_rows
     monkeypatch.setattr(capacity, "MOST_SLOTS", measured + 1)
     with pytest.raises(CapacityError, match=r"lookahead\.batches = 20: needs a cache of 1\d\d rows, and slots are"):
-        expected_need(BUILD, window, one_segment(batches), two_more)
+        expected_need(measure, window, one_segment(batches), two_more)
 
 
 @pytest.mark.parametrize(
@@ -270,7 +276,7 @@ def test_where_nothing_can_be_reserved_slots_of_copies_are_doubled() -> None:
 )
 def test_the_cache_never_has_more_rows_than_it_may_have(cache_rows: int, reserved: tuple[int, int]) -> None:
     need = of_homes(CacheSlots(100, 20, 60), CacheSlots(10, 7, 6))
-    fitted = fit_window(BUILD, need.window, one_segment([]), cache_rows, expected=lambda: need)
+    fitted = fit_window(measure, need.window, one_segment([]), cache_rows, expected=lambda: need)
     assert tuple(group.reserved for group in fitted.groups) == reserved
     assert fitted.total_rows == 71
     assert fitted.total_rows + fitted.reserved_rows <= cache_rows

@@ -228,9 +228,8 @@ def test_a_batch_with_many_more_copies_than_the_first_ones_goes_through(times: i
     kernels = KernelsConfig(backend="native" if is_native else "reference")
     facts = RunFacts(np.asarray([0, ROWS]), TRAINERS, 128, kernels=kernels, sharing="home")
     policy = LookaheadPolicy(NoSettings(), facts)
-    need = expected_need(
-        policy.planner, WINDOW, lambda: iter([batches[:30]]), lambda groups: [policy.expected_slots(*groups)]
-    )
+    measure = partial(measure_need, policy.planner)
+    need = expected_need(measure, WINDOW, lambda: iter([batches[:30]]), lambda groups: [policy.expected_slots(*groups)])
     (slots,) = need.groups
     assert slots.shared - slots.reserved == 2 * 2
     planner = policy.planner(WINDOW, slots.shared, slots.private)

@@ -135,10 +135,10 @@ def test_a_small_cache_shortens_the_window(
     trace: tuple[int, list[Bags]], window: Window, trainers: int, data: st.DataObject
 ) -> None:
     total, batches = trace
-    build = partial(LookaheadPlanner, total, trainers)
-    smallest = measure_need(build, Window(1, 1), lambda: iter([batches])).total_rows
+    measure = partial(measure_need, partial(LookaheadPlanner, total, trainers))
+    smallest = measure(Window(1, 1), lambda: iter([batches])).total_rows
     cache_rows = data.draw(st.integers(smallest, smallest + total))
-    fitted = fit_window(build, window, lambda: iter([batches]), cache_rows)
+    fitted = fit_window(measure, window, lambda: iter([batches]), cache_rows)
     assert fitted.total_rows <= cache_rows
     assert fitted.window.lookahead <= window.lookahead
     executor = execute(total, batches, trainers, fitted.window, eager=True)
