@@ -24,11 +24,11 @@ from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels.output_gradient import output_gradient_kernel
 from bagpipe_hpc.models.build import build_model
 from bagpipe_hpc.models.contract import ModelKernels
-from bagpipe_hpc.models.dense_optimizer import dense_optimizer
 from bagpipe_hpc.models.embeddings import Embeddings
 from bagpipe_hpc.models.facts import ModelFacts
-from bagpipe_hpc.models.interaction import choose_interaction, torch_interaction
-from bagpipe_hpc.models.linear import bfloat16_linear, blas_linear, check_bfloat16, onednn_linear, torch_linear
+from bagpipe_hpc.models.layers.interaction import choose_interaction, torch_interaction
+from bagpipe_hpc.models.layers.linear import bfloat16_linear, blas_linear, check_bfloat16, onednn_linear, torch_linear
+from bagpipe_hpc.models.optimizer.dense_optimizer import dense_optimizer
 from bagpipe_hpc.step.dense.passes import forward_backward
 from bagpipe_hpc.tools.report import Report, median
 

@@ -24,11 +24,11 @@ from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.kernels.row_operations import row_operations
 from bagpipe_hpc.models.build import build_model
-from bagpipe_hpc.models.dense_optimizer import dense_optimizer
 from bagpipe_hpc.models.embeddings import Embeddings
 from bagpipe_hpc.models.facts import ModelFacts
-from bagpipe_hpc.models.gradient_groups import gradient_groups, trainable
 from bagpipe_hpc.models.loss import click_loss
+from bagpipe_hpc.models.optimizer.dense_optimizer import dense_optimizer
+from bagpipe_hpc.models.sums.gradient_groups import gradient_groups, trainable
 from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.simulation.step_order import StepOrders

@@ -26,9 +26,9 @@ from bagpipe_hpc.mpi.pending_sum import PendingSum
 from bagpipe_hpc.mpi.reduction import GradientReducer, SumComms
 from bagpipe_hpc.mpi.requests import Awaited
 from bagpipe_hpc.mpi.waiting import TESTS_A_WAKE, Haste, nothing_to_watch
-from bagpipe_hpc.roles.mover_pace import MoverPace
+from bagpipe_hpc.roles.mover.pace import MoverPace
 from bagpipe_hpc.roles.request_waits import open_watch
-from bagpipe_hpc.roles.sums_thread import SumsThread
+from bagpipe_hpc.roles.trainer.sums_thread import SumsThread
 from bagpipe_hpc.tools.conditions import conditions
 
 WARM_UP = 10

@@ -311,12 +311,12 @@ DENSE_SUMS = Door(
     "train.dense_sums",
     "train.dense_sums_",
     {
-        "horovod": Entry("bagpipe_hpc.models.horovod_sums:HorovodSums"),
-        "mpi": Entry("bagpipe_hpc.models.mpi_sums:MpiSums"),
-        "grid": Entry("bagpipe_hpc.models.mpi_sums:GridSums"),
+        "horovod": Entry("bagpipe_hpc.models.sums.horovod_sums:HorovodSums"),
+        "mpi": Entry("bagpipe_hpc.models.sums.mpi_sums:MpiSums"),
+        "grid": Entry("bagpipe_hpc.models.sums.mpi_sums:GridSums"),
     },
 )
-"""The entries are `models.dense_sums.DenseSums`; their setting takes these names and `auto` alone."""
+"""The entries are `models.sums.contract.DenseSums`; their setting takes these names and `auto` alone."""
 
 SOURCE_FORMATS = Door(
     "--format",

@@ -13,8 +13,8 @@ from bagpipe_hpc.config.schema import Config, ModelConfig
 from bagpipe_hpc.config.values import chosen_names
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.contract import ModelKernels, TakesKernels
-from bagpipe_hpc.models.dense_optimizer import known_optimizers
 from bagpipe_hpc.models.facts import ModelFacts
+from bagpipe_hpc.models.optimizer.dense_optimizer import known_optimizers
 
 _TORCH = str(Path(torch.__file__).parent)
 

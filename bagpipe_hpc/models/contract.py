@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from bagpipe_hpc.models.embeddings import Embeddings
-    from bagpipe_hpc.models.interaction import Interaction
-    from bagpipe_hpc.models.linear import LinearLayer
+    from bagpipe_hpc.models.layers.interaction import Interaction
+    from bagpipe_hpc.models.layers.linear import LinearLayer
 
 
 class Model(Protocol):

@@ -15,9 +15,9 @@ from bagpipe_hpc.models.build import blaming_model, build_model
 from bagpipe_hpc.models.dropout import DropoutMasks
 from bagpipe_hpc.models.embeddings import random_embeddings
 from bagpipe_hpc.models.facts import ModelFacts
-from bagpipe_hpc.models.gradient_groups import gradient_groups, trainable
 from bagpipe_hpc.models.logits import require_logits
 from bagpipe_hpc.models.loss import click_loss
+from bagpipe_hpc.models.sums.gradient_groups import gradient_groups, trainable
 
 _SAMPLES = 5
 _CLOSE = {"float32": 1e-3, "bfloat16": 5e-2}

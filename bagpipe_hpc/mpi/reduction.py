@@ -1,10 +1,10 @@
 """Sums gradients over the trainers, in the background of whatever the caller does meanwhile.
 
 Those of rows go through MPI rather than Horovod, which takes longer for as many rows (`benchmarks/row_reduction.py`)
-and keeps its core while it waits; those of dense weights may (`models/mpi_sums.py`). Each trainer sums its share of the
-rows, in the order of the trainers, then all gather the shares: the bytes of a good allreduce, and a result that does
-not depend on MPI's choice of algorithm. `MPI_Iallreduce` itself is not used: in whole runs under Open MPI 5.0.11, on
-busy cores, it returned wrong sums (docs/design-rows.md).
+and keeps its core while it waits; those of dense weights may (`models/sums/mpi_sums.py`). Each trainer sums its share
+of the rows, in the order of the trainers, then all gather the shares: the bytes of a good allreduce, and a result that
+does not depend on MPI's choice of algorithm. `MPI_Iallreduce` itself is not used: in whole runs under Open MPI 5.0.11,
+on busy cores, it returned wrong sums (docs/design-rows.md).
 
 Many trainers may sum level by level (`plan/sum_levels.py`). Each group of the first level sums as above, but before the
 shares are gathered, those who have the same share of several groups sum these on the next level. So a trainer sends to

@@ -7,6 +7,7 @@ training steps up to the next evaluation or checkpoint, an evaluation, or a pred
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import NamedTuple
 
 from bagpipe_hpc.config.schema import TrainConfig
 from bagpipe_hpc.errors import ConfigError
@@ -121,63 +122,78 @@ def build_schedule(
     batches_per_epoch, total_steps = _lengths(config, train_samples)
     _require_countable(config, batches_per_epoch, total_steps)
     _require_comparable(config, test_samples)
-    if hears and not (config.evaluate and config.evaluate_every_steps and test_samples):
-        raise ConfigError(
-            f"train.evaluate_every_steps = {config.evaluate_every_steps}, train.evaluate = "
-            f"{str(config.evaluate).lower()}, {test_samples} test rows: the policy orders samples by the test loss "
-            "within an epoch; set train.evaluate_every_steps=N and keep some test rows, or let its order be fixed"
-        )
+    if hears:
+        _require_heard(config, test_samples)
     if steps_done - data_step > total_steps:
         raise ConfigError(
             f"the checkpoint is of step {steps_done}, and the run ends with step {data_step + total_steps}: set a "
             "larger train.epochs or train.max_steps, or resume from an earlier checkpoint"
         )
-
-    def evaluations_after(step: int) -> list[Segment]:
-        epoch_ends = step > 0 and (step % batches_per_epoch == 0 or step == total_steps)
-        is_due = step > 0 and config.evaluate_every_steps > 0 and step % config.evaluate_every_steps == 0
-        if not ((epoch_ends or is_due) and config.evaluate and test_samples):
-            return []
-        compares = config.keep_best or config.stop_after > 0 or hears
-        judged = judged_samples(config, test_samples)
-        sizes = [test_samples] if epoch_ends else [judged]
-        if epoch_ends and compares and judged != test_samples:
-            sizes.append(judged)  # last, since training may end after it
-        return [
-            Segment(
-                kind=SegmentKind.EVALUATE,
-                epoch=(step - 1) // batches_per_epoch,
-                first_batch=0,
-                batches=-(-samples // config.batch_size),
-                first_step=step,
-                samples=samples,
-                batch_size=config.batch_size,
-                checkpoint=False,
-                is_judged=samples == judged,
-                may_end=samples == judged and config.stop_after > 0 and step < total_steps,
-                is_heard=samples == judged and hears and step < total_steps,
-            )
-            for samples in sizes
-        ]
-
-    schedule = evaluations_after(steps_done - data_step)
+    make = _Segments(config, train_samples, test_samples, batches_per_epoch, total_steps, shown_before, hears)
+    schedule = make.evaluations_after(steps_done - data_step)
     cuts = _cuts(config, batches_per_epoch, test_samples)
     for first, last in _training_spans(steps_done - data_step, total_steps, cuts, batches_per_epoch, shown_before):
-        epoch, first_batch = divmod(first, batches_per_epoch)
+        schedule += [make.training(first, last), *make.evaluations_after(last)]
+    return [replace(segment, first_step=data_step + segment.first_step) for segment in schedule]
+
+
+class _Segments(NamedTuple):
+    """Makes the segments of a run, whose steps count from the first on its rows; arguments as for `build_schedule`."""
+
+    config: TrainConfig
+    train_samples: int
+    test_samples: int
+    batches_per_epoch: int
+    total_steps: int
+    shown_before: Sequence[int]
+    hears: bool
+
+    def training(self, first: int, last: int) -> Segment:
+        """The steps behind `first` up to `last`, all of one epoch."""
+        config = self.config
+        epoch, first_batch = divmod(first, self.batches_per_epoch)
         due = bool(config.checkpoint_every_steps) and last % config.checkpoint_every_steps == 0
-        training = Segment(
+        return Segment(
             kind=SegmentKind.TRAIN,
             epoch=epoch,
             first_batch=first_batch,
             batches=last - first,
             first_step=first,
-            samples=train_samples,
+            samples=self.train_samples,
             batch_size=config.batch_size,
-            checkpoint=due or (config.checkpoint_at_end and last == total_steps),
-            shows_rows=last < total_steps and last % batches_per_epoch in shown_before,
+            checkpoint=due or (config.checkpoint_at_end and last == self.total_steps),
+            shows_rows=last < self.total_steps and last % self.batches_per_epoch in self.shown_before,
         )
-        schedule += [training, *evaluations_after(last)]
-    return [replace(segment, first_step=data_step + segment.first_step) for segment in schedule]
+
+    def evaluations_after(self, step: int) -> list[Segment]:
+        """Those that are due behind a step: of all test rows, of those by which evaluations are compared, or both."""
+        config = self.config
+        epoch_ends = step > 0 and (step % self.batches_per_epoch == 0 or step == self.total_steps)
+        is_due = step > 0 and config.evaluate_every_steps > 0 and step % config.evaluate_every_steps == 0
+        if not ((epoch_ends or is_due) and config.evaluate and self.test_samples):
+            return []
+        compares = config.keep_best or config.stop_after > 0 or self.hears
+        judged = judged_samples(config, self.test_samples)
+        sizes = [self.test_samples] if epoch_ends else [judged]
+        if epoch_ends and compares and judged != self.test_samples:
+            sizes.append(judged)  # last, since training may end after it
+        return [self._evaluation(step, samples, is_judged=samples == judged) for samples in sizes]
+
+    def _evaluation(self, step: int, samples: int, *, is_judged: bool) -> Segment:
+        goes_on = step < self.total_steps
+        return Segment(
+            kind=SegmentKind.EVALUATE,
+            epoch=(step - 1) // self.batches_per_epoch,
+            first_batch=0,
+            batches=-(-samples // self.config.batch_size),
+            first_step=step,
+            samples=samples,
+            batch_size=self.config.batch_size,
+            checkpoint=False,
+            is_judged=is_judged,
+            may_end=is_judged and self.config.stop_after > 0 and goes_on,
+            is_heard=is_judged and self.hears and goes_on,
+        )
 
 
 def ends_segment(config: TrainConfig, train_samples: int, test_samples: int, step: int) -> bool:
@@ -294,6 +310,16 @@ def _require_comparable(config: TrainConfig, test_samples: int) -> None:
             f"{asked}, train.best_by = 'group_auc': evaluations of {samples} test rows have no AUC by group, which are "
             f"more than train.exact_auc_samples = {config.exact_auc_samples}; set train.evaluate_every_steps and a "
             "smaller train.evaluate_samples"
+        )
+
+
+def _require_heard(config: TrainConfig, test_samples: int) -> None:
+    """See that there are evaluations within an epoch, where the policy orders samples by them."""
+    if not (config.evaluate and config.evaluate_every_steps and test_samples):
+        raise ConfigError(
+            f"train.evaluate_every_steps = {config.evaluate_every_steps}, train.evaluate = "
+            f"{str(config.evaluate).lower()}, {test_samples} test rows: the policy orders samples by the test loss "
+            "within an epoch; set train.evaluate_every_steps=N and keep some test rows, or let its order be fixed"
         )
 
 

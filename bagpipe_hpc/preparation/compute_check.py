@@ -17,10 +17,10 @@ from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.kernels.row_operations import row_operations
 from bagpipe_hpc.models.build import build_model
-from bagpipe_hpc.models.dense_optimizer import dense_optimizer
-from bagpipe_hpc.models.dense_sums import has_horovod
-from bagpipe_hpc.models.optimizer_trial import state_numbers
+from bagpipe_hpc.models.optimizer.dense_optimizer import dense_optimizer
+from bagpipe_hpc.models.optimizer.trial import state_numbers
 from bagpipe_hpc.models.size import measure_model, weights_bytes
+from bagpipe_hpc.models.sums.contract import has_horovod
 from bagpipe_hpc.models.trial import try_model
 from bagpipe_hpc.planning.slots import CacheSlots
 from bagpipe_hpc.run.evaluations import most_evaluation_bytes

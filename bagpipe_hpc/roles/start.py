@@ -102,7 +102,7 @@ def _run_server(
 
 def _run_trainer(context: RoleContext, windows: list[RowWindow], loop: "Loop | None") -> None:
     """Train; torch is imported here, on the trainers' ranks only."""
-    from bagpipe_hpc.roles.trainer import run_trainer
+    from bagpipe_hpc.roles.trainer.trainer import run_trainer
     from bagpipe_hpc.step.slice_step import click_training
 
     run_trainer(context, windows, loop or click_training)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.models.build import build_model
-from bagpipe_hpc.models.dense_optimizer import dense_optimizer, load_optimizer_state
+from bagpipe_hpc.models.optimizer.dense_optimizer import dense_optimizer, load_optimizer_state
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.exported import ExportedModel

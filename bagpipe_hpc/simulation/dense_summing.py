@@ -1,4 +1,4 @@
-"""A step's sums of dense gradients in simulated time, by Horovod or with messages (`models/dense_sums.py`)."""
+"""A step's sums of dense gradients in simulated time, by Horovod or with messages (`models/sums/contract.py`)."""
 
 from collections.abc import Sequence
 from math import prod

@@ -1,7 +1,8 @@
 """One trainer's compute thread and mover, the oracle, and the links between them, carrying out plans in simulated time.
 
-The rules are those of `roles/trainer.py`, `step/train_step.py`, `roles/mover.py` and `mpi/plan_channel.py`. All
-trainers do the same at the same time, so one stands for all; a collective operation ends when this one's share does.
+The rules are those of `roles/trainer/trainer.py`, `step/train_step.py`, `roles/mover/mover.py` and
+`mpi/plan_channel.py`. All trainers do the same at the same time, so one stands for all; a collective operation ends
+when this one's share does.
 """
 
 from collections import deque

@@ -9,8 +9,8 @@ from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.build import layers_tell, updates_by_layers
 from bagpipe_hpc.models.facts import ModelFacts
-from bagpipe_hpc.models.gradient_groups import groups_at_once
-from bagpipe_hpc.models.gradient_order import GradientOrder, gradient_order
+from bagpipe_hpc.models.sums.gradient_groups import groups_at_once
+from bagpipe_hpc.models.sums.gradient_order import GradientOrder, gradient_order
 from bagpipe_hpc.simulation.cluster import Cluster
 
 _FORWARD, _BACKWARD = 1 / 3, 2 / 3

@@ -19,11 +19,11 @@ from bagpipe_hpc.kernels.finite import finite_kernel
 from bagpipe_hpc.kernels.finite_notes import finite_notes
 from bagpipe_hpc.kernels.row_operations import row_operations
 from bagpipe_hpc.models.build import build_model
-from bagpipe_hpc.models.dense_optimizer import dense_optimizer
-from bagpipe_hpc.models.dense_rate import DenseRate
 from bagpipe_hpc.models.dropout import DropoutMasks
-from bagpipe_hpc.models.gradient_clipping import clip_dense
-from bagpipe_hpc.models.layer_weights import LayerWeights
+from bagpipe_hpc.models.layers.layer_weights import LayerWeights
+from bagpipe_hpc.models.optimizer.dense_optimizer import dense_optimizer
+from bagpipe_hpc.models.optimizer.dense_rate import DenseRate
+from bagpipe_hpc.models.optimizer.gradient_clipping import clip_dense
 from bagpipe_hpc.planning.slots import CacheSlots
 from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
 from bagpipe_hpc.rows.optimizers.contract import RowOptimizer

@@ -14,10 +14,9 @@ from bagpipe_hpc.kernels import native, shared_library
 from bagpipe_hpc.kernels.output_gradient import output_gradient_kernel
 from bagpipe_hpc.models.build import layers_tell, takes_kernels
 from bagpipe_hpc.models.contract import ModelKernels
-from bagpipe_hpc.models.dense_rate import require_rate_followed
-from bagpipe_hpc.models.interaction import choose_interaction
-from bagpipe_hpc.models.layer_weights import LayerWeights
-from bagpipe_hpc.models.linear import (
+from bagpipe_hpc.models.layers.interaction import choose_interaction
+from bagpipe_hpc.models.layers.layer_weights import LayerWeights
+from bagpipe_hpc.models.layers.linear import (
     LinearLayer,
     bfloat16_linear,
     blas_linear,
@@ -27,7 +26,8 @@ from bagpipe_hpc.models.linear import (
     torch_linear,
     usable_implementations,
 )
-from bagpipe_hpc.models.optimizer_trial import state_numbers
+from bagpipe_hpc.models.optimizer.dense_rate import require_rate_followed
+from bagpipe_hpc.models.optimizer.trial import state_numbers
 from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic
 from bagpipe_hpc.terminal import counted
 

@@ -27,7 +27,7 @@ from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.rows.transfer import PendingRows
 from bagpipe_hpc.mpi.rows.window import RowWindow
 from bagpipe_hpc.mpi.waiting import Haste, Polls, serve_until_barrier, wait_for_barrier
-from bagpipe_hpc.roles.mover_pace import MoverPace
+from bagpipe_hpc.roles.mover.pace import MoverPace
 from bagpipe_hpc.rows.partition import RoundRobinPartition
 
 NEAR = "loads"

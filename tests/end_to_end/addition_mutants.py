@@ -11,8 +11,8 @@ from bagpipe_hpc.mpi.rows.transfer import PendingRows
 from bagpipe_hpc.plan.batch_plan import Additions, BatchPlan, GroupPlan
 from bagpipe_hpc.planning.addition_order import in_rank_order
 from bagpipe_hpc.roles import oracle
-from bagpipe_hpc.roles.row_traffic import Based, FetchedRows, RowTraffic
-from bagpipe_hpc.roles.write_backs import WriteBacks
+from bagpipe_hpc.roles.mover.row_traffic import Based, FetchedRows, RowTraffic
+from bagpipe_hpc.roles.mover.write_backs import WriteBacks
 from tests.end_to_end.faults import Breakage, Patch
 
 LOOKS_UP_LATE = "one trainer looks up late"

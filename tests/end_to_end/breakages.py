@@ -17,8 +17,8 @@ from bagpipe_hpc.checkpointing.server import ServerCheckpoints, in_place
 from bagpipe_hpc.config.rates import RateConfig
 from bagpipe_hpc.errors import CapacityError
 from bagpipe_hpc.kernels.device import Cpu
-from bagpipe_hpc.models.dense_sums import PendingDenseSum
-from bagpipe_hpc.models.mpi_sums import MpiSums
+from bagpipe_hpc.models.sums.contract import PendingDenseSum
+from bagpipe_hpc.models.sums.mpi_sums import MpiSums
 from bagpipe_hpc.mpi.rows.host_chain import Add, ChainedSum, Floats, HostChain
 from bagpipe_hpc.mpi.rows.transfer import PendingRows
 from bagpipe_hpc.mpi.rows.window import RowWindow
@@ -31,8 +31,8 @@ from bagpipe_hpc.planning.segment_planner import measure_segment
 from bagpipe_hpc.planning.slots import UNLIMITED, CacheSlots
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.preparation.window_choice import choose_window
-from bagpipe_hpc.roles.mover import Mover
-from bagpipe_hpc.roles.row_traffic import RowTraffic
+from bagpipe_hpc.roles.mover.mover import Mover
+from bagpipe_hpc.roles.mover.row_traffic import RowTraffic
 from bagpipe_hpc.rows.updated import UpdatedRows
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step import row_gradients

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.models.linear import check_bfloat16
+from bagpipe_hpc.models.layers.linear import check_bfloat16
 from bagpipe_hpc.rows.placements.assignment import WholeTable
 from bagpipe_hpc.rows.placements.table_plan import write_plan
 from bagpipe_hpc.storage.shards.entries import TableInfo

@@ -2,7 +2,7 @@
 
 import torch
 
-from bagpipe_hpc.models import gradient_groups
+from bagpipe_hpc.models.sums import gradient_groups
 from bagpipe_hpc.mpi.rows.exchange import Arrival
 from bagpipe_hpc.step.dense.updates import DenseUpdates
 from bagpipe_hpc.step.ready_batch import ReadyBatch

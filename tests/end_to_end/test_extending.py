@@ -6,7 +6,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from bagpipe_hpc.models.dense_optimizer import known_optimizers
+from bagpipe_hpc.models.optimizer.dense_optimizer import known_optimizers
 from bagpipe_hpc.storage.checkpoints.folder import find_checkpoints
 from bagpipe_hpc.tools.compare import compare
 from tests.end_to_end.test_equality import train

@@ -40,12 +40,12 @@ PLACES = {
         SERVER,
         limit("the ranks of this host to share the memory of the tables"),
     ),
-    "roles.trainer:open_dense_sums": (
+    "roles.trainer.trainer:open_dense_sums": (
         TRAINER,
         f"{limit('the other trainers to start sums of dense gradients')}|{NO_PLAN}",
     ),
     "checkpointing.protocol:_share": (FIRST_TRAINER, f"{limit('trainer 0 to announce a checkpoint')}|{NO_PLAN}"),
-    "models.horovod_sums:HorovodSums.close": (TRAINER, limit("the other trainers to end sums of dense gradients")),
+    "models.sums.horovod_sums:HorovodSums.close": (TRAINER, limit("the other trainers to end sums of dense gradients")),
     "roles.start:save_resources": (TRAINER, limit("all ranks to say what they have used")),
     "mpi.rows.window:RowWindow.close": (SERVER, missing("server 0 (world rank 1)", "being done with the tables")),
     "mpi.rows.host_tables:HostTables.close": (SERVER, limit("all ranks to give the memory of the tables back")),

@@ -9,7 +9,7 @@ from subprocess import CompletedProcess
 import pytest
 import torch
 
-from bagpipe_hpc.models.dense_sums import has_horovod
+from bagpipe_hpc.models.sums.contract import has_horovod
 from bagpipe_hpc.tools.compare import compare
 from data_prep.generate import generate_clicks
 from data_prep.prepare import PrepareSettings, prepare_clicks

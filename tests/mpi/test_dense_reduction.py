@@ -13,9 +13,9 @@ from torch import nn
 from bagpipe_hpc.config.doors import DENSE_SUMS
 from bagpipe_hpc.errors import WaitTimeoutError
 from bagpipe_hpc.kernels.device import Cpu
-from bagpipe_hpc.models.dense_reduction import DenseReducer
-from bagpipe_hpc.models.dense_sums import DenseSums, open_dense_sums
-from bagpipe_hpc.models.mpi_sums import GridSums, MpiSums
+from bagpipe_hpc.models.sums.contract import DenseSums, open_dense_sums
+from bagpipe_hpc.models.sums.mpi_sums import GridSums, MpiSums
+from bagpipe_hpc.models.sums.reduction import DenseReducer
 from bagpipe_hpc.mpi.waiting import Waits, wait_for_barrier, wait_until
 
 TIMEOUT_S = 30.0

@@ -47,7 +47,7 @@ LOWEST_STARTED = 8
 DOORS = {
     "mpi4py": "bagpipe_hpc/mpi/",
     "h5py": "bagpipe_hpc/storage/",
-    "horovod": "bagpipe_hpc/models/horovod_sums.py",
+    "horovod": "bagpipe_hpc/models/sums/horovod_sums.py",
     "rich": "bagpipe_hpc/progress.py",
     "tensorboard": "bagpipe_hpc/telemetry/tensorboard_record.py",
 }
@@ -205,7 +205,7 @@ def test_allowed_imports_are_no_faults(tmp_path):
     _plant(
         tmp_path,
         {
-            "bagpipe_hpc/models/horovod_sums.py": "import horovod.torch",
+            "bagpipe_hpc/models/sums/horovod_sums.py": "import horovod.torch",
             "bagpipe_hpc/mpi/rows/window.py": "from mpi4py import MPI\nfrom bagpipe_hpc.errors import BagpipeError",
             "bagpipe_hpc/roles/oracle.py": "from bagpipe_hpc.planning.window import Window\nimport torch",
             "bagpipe_hpc/cli/commands.py": "from bagpipe_hpc import __version__\nimport data_prep.criteo",
@@ -226,7 +226,7 @@ def _plant(root: Path, sources: dict[str, str]) -> None:
         "cache/row_cache",
         "storage/shards",
     ]
-    modules += ["mpi/row_window", "models/published/dlrm", "models/horovod_sums", "roles/oracle"]
+    modules += ["mpi/row_window", "models/published/dlrm", "models/sums/horovod_sums", "roles/oracle"]
     texts = {f"bagpipe_hpc/{module}.py": "" for module in modules} | {"data_prep/criteo.py": ""} | sources
     for place, text in texts.items():
         path = root / place

@@ -12,7 +12,7 @@ from bagpipe_hpc.config.models import DLRMSettings
 from bagpipe_hpc.models.contract import ModelKernels
 from bagpipe_hpc.models.embeddings import Embeddings
 from bagpipe_hpc.models.facts import ModelFacts
-from bagpipe_hpc.models.interaction import Interaction, torch_interaction
+from bagpipe_hpc.models.layers.interaction import Interaction, torch_interaction
 from bagpipe_hpc.models.published.inputs import as_logits, refuse_sequences
 from bagpipe_hpc.models.published.mlp import dlrm_first_weights, make_mlp, use_linear
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from bagpipe_hpc.models.linear import LinearLayer, torch_linear
+from bagpipe_hpc.models.layers.linear import LinearLayer, torch_linear
 
 FirstWeights = Callable[[nn.Linear, torch.Generator], None]
 """Fills the weights and biases of a layer."""

@@ -7,7 +7,7 @@ import torch
 
 from bagpipe_hpc.cluster.core_share import cores_of, crowding
 from bagpipe_hpc.cluster.session_groups import are_sessions_grouped
-from bagpipe_hpc.models.dense_sums import has_horovod
+from bagpipe_hpc.models.sums.contract import has_horovod
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.mpi.waiting import wait_for_barrier

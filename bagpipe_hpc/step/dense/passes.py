@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from bagpipe_hpc.models.complete_gradients import noticing
 from bagpipe_hpc.models.embeddings import Embeddings
-from bagpipe_hpc.models.gradient_groups import trainable
 from bagpipe_hpc.models.loss import click_loss
+from bagpipe_hpc.models.sums.gradient_groups import trainable
 
 TakesGradients = Callable[[int, Tensor], None]
 """Is given a width D, and the gradients of all embeddings of that width, float32 `[O, D]`."""

@@ -1,8 +1,8 @@
 """When the dense weights of a step are updated: all at its end, or each group before a layer first reads it again.
 
-Where layers say what they are about to read (`models/layer_weights.py`), a sum over the trainers is waited for there:
-the layers below it run meanwhile, and copies of rows come. Late gradients come in the order in which layers read their
-weights (`order_of_sums`), those that come at once in the other one; so groups are updated in any order.
+Where layers say what they are about to read (`models/layers/layer_weights.py`), a sum over the trainers is waited for
+there: the layers below it run meanwhile, and copies of rows come. Late gradients come in the order in which layers read
+their weights (`order_of_sums`), those that come at once in the other one; so groups are updated in any order.
 
 Each weight gets the bits that it gets at the end of the step: its update needs its own gradient alone. Where it may
 need others, all weights are updated at the end (`may_wait`). Optimizers of `torch.optim` pass over weights without a
@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from bagpipe_hpc.config.schema import Config, TrainConfig
 from bagpipe_hpc.models.build import updates_by_layers
-from bagpipe_hpc.models.dense_reduction import DenseReducer
-from bagpipe_hpc.models.gradient_groups import groups_at_once
-from bagpipe_hpc.models.layer_weights import LayerWeights
+from bagpipe_hpc.models.layers.layer_weights import LayerWeights
+from bagpipe_hpc.models.sums.gradient_groups import groups_at_once
+from bagpipe_hpc.models.sums.reduction import DenseReducer
 from bagpipe_hpc.step.compute import ComputeParts
 from bagpipe_hpc.step.slice_step import Loop, click_training
 from bagpipe_hpc.telemetry.step_stats import StepStats

@@ -16,8 +16,8 @@ from torch import Tensor
 from bagpipe_hpc import __version__
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.contract import ModelKernels
-from bagpipe_hpc.models.interaction import torch_interaction
-from bagpipe_hpc.models.linear import check_implementation, torch_linear
+from bagpipe_hpc.models.layers.interaction import torch_interaction
+from bagpipe_hpc.models.layers.linear import check_implementation, torch_linear
 from bagpipe_hpc.step.compute_setup import model_kernels
 from bagpipe_hpc.storage.atomic_write import file_sha256
 from bagpipe_hpc.storage.checked_json import FileInfo

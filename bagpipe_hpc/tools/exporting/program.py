@@ -25,8 +25,8 @@ from bagpipe_hpc.models.build import blaming_model, takes_kernels
 from bagpipe_hpc.models.contract import ModelKernels
 from bagpipe_hpc.models.embeddings import Embeddings, SequenceRows
 from bagpipe_hpc.models.facts import FeatureFacts, ModelFacts
-from bagpipe_hpc.models.interaction import torch_interaction
-from bagpipe_hpc.models.linear import LinearLayer, bfloat16_linear, onednn_forward, torch_linear
+from bagpipe_hpc.models.layers.interaction import torch_interaction
+from bagpipe_hpc.models.layers.linear import LinearLayer, bfloat16_linear, onednn_forward, torch_linear
 from bagpipe_hpc.storage.shards.entries import FeatureInfo
 
 LINEAR_LAYERS: Mapping[str, LinearLayer] = {"onednn": onednn_forward, "torch": torch_linear}

@@ -13,7 +13,7 @@ from bagpipe_hpc.kernels.interaction import (
     interaction_kernel,
 )
 from bagpipe_hpc.models import interaction as models_interaction
-from bagpipe_hpc.models.interaction import interaction_on, kernel_interaction, torch_interaction
+from bagpipe_hpc.models.layers.interaction import interaction_on, kernel_interaction, torch_interaction
 from tests.instruction_sets import each_instruction_set
 
 SHAPES = [(9, 26, 16), (3, 26, 48), (5, 1, 1), (2, 3, 17), (4, 40, 5), (7, 15, 16), (2, 16, 33), (0, 26, 16)]

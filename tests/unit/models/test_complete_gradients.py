@@ -12,8 +12,8 @@ from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.build import build_model
 from bagpipe_hpc.models.embeddings import Embeddings, random_embeddings
 from bagpipe_hpc.models.facts import FeatureFacts, ModelFacts
-from bagpipe_hpc.models.gradient_groups import trainable
 from bagpipe_hpc.models.loss import click_loss
+from bagpipe_hpc.models.sums.gradient_groups import trainable
 from bagpipe_hpc.step.dense.passes import backward
 from bagpipe_hpc.step.ready_batch import NO_INPUTS
 from bagpipe_hpc.step.slice_step import SliceStep

@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from bagpipe_hpc.models.embeddings import Embeddings
 from bagpipe_hpc.models.facts import ModelFacts
-from bagpipe_hpc.models.gradient_groups import trainable
 from bagpipe_hpc.models.loss import click_loss
+from bagpipe_hpc.models.sums.gradient_groups import trainable
 from bagpipe_hpc.step.dense.passes import forward_backward
 from bagpipe_hpc.step.ready_batch import NO_INPUTS
 from bagpipe_hpc.step.slice_step import Session, SliceStep, click_training

@@ -9,10 +9,10 @@ from bagpipe_hpc.config.models import DLRMSettings
 from bagpipe_hpc.config.schema import ModelConfig, OptimizerConfig
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.build import build_model
-from bagpipe_hpc.models.dense_optimizer import dense_optimizer
 from bagpipe_hpc.models.embeddings import Embeddings
 from bagpipe_hpc.models.facts import ModelFacts
-from bagpipe_hpc.models.optimizer_trial import state_numbers
+from bagpipe_hpc.models.optimizer.dense_optimizer import dense_optimizer
+from bagpipe_hpc.models.optimizer.trial import state_numbers
 from bagpipe_hpc.models.size import ModelSize, count_weights, measure_model, weights_bytes
 
 SMALL = ModelConfig(embedding_dim=4, settings=DLRMSettings(bottom_mlp=(40,), top_mlp=(50, 30)))

@@ -12,7 +12,7 @@ from bagpipe_hpc.config.models import DLRMSettings
 from bagpipe_hpc.config.schema import Config, ModelConfig, OptimizerConfig
 from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.models.build import build_model
-from bagpipe_hpc.models.dense_optimizer import dense_optimizer, known_optimizers
+from bagpipe_hpc.models.optimizer.dense_optimizer import dense_optimizer, known_optimizers
 from bagpipe_hpc.run.dense_start import check_dense, load_dense
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.run.table_origins import WarmStart

@@ -7,7 +7,7 @@ import pytest
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.facts import ModelFacts
-from bagpipe_hpc.models.gradient_order import GradientOrder
+from bagpipe_hpc.models.sums.gradient_order import GradientOrder
 from bagpipe_hpc.simulation.cluster import Cluster
 from bagpipe_hpc.simulation.step_order import DenseSum, StepOrder, StepOrders
 

@@ -9,7 +9,7 @@ from torch import nn
 from bagpipe_hpc.config.schema import Config, KernelsConfig, ModelConfig, TrainConfig
 from bagpipe_hpc.config.sections.train import WEIGHT_GRADIENTS
 from bagpipe_hpc.errors import CapacityError, ConfigError
-from bagpipe_hpc.models.linear import bfloat16_linear, torch_linear
+from bagpipe_hpc.models.layers.linear import bfloat16_linear, torch_linear
 from bagpipe_hpc.step.compute_setup import (
     check_gpu_memory,
     check_model_settings,

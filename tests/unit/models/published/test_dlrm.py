@@ -11,8 +11,8 @@ from bagpipe_hpc.config.models import DLRMSettings
 from bagpipe_hpc.models.contract import ModelKernels
 from bagpipe_hpc.models.embeddings import Embeddings
 from bagpipe_hpc.models.facts import ModelFacts
-from bagpipe_hpc.models.interaction import torch_interaction
-from bagpipe_hpc.models.linear import LinearLayer, bfloat16_linear, torch_linear
+from bagpipe_hpc.models.layers.interaction import torch_interaction
+from bagpipe_hpc.models.layers.linear import LinearLayer, bfloat16_linear, torch_linear
 from bagpipe_hpc.models.loss import click_loss
 from bagpipe_hpc.models.published.dlrm import DLRM
 

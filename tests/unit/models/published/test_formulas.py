@@ -15,8 +15,8 @@ from bagpipe_hpc.models.build import build_model
 from bagpipe_hpc.models.contract import ModelKernels, TakesKernels
 from bagpipe_hpc.models.embeddings import Embeddings, random_embeddings
 from bagpipe_hpc.models.facts import FeatureFacts, ModelFacts
-from bagpipe_hpc.models.interaction import torch_interaction
-from bagpipe_hpc.models.linear import bfloat16_linear
+from bagpipe_hpc.models.layers.interaction import torch_interaction
+from bagpipe_hpc.models.layers.linear import bfloat16_linear
 
 Array = NDArray[np.float64]
 Weights = Mapping[str, Array]

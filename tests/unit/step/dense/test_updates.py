@@ -12,16 +12,16 @@ from bagpipe_hpc.config.schema import Config, ModelConfig, OptimizerConfig, Trai
 from bagpipe_hpc.kernels.device import Cpu
 from bagpipe_hpc.kernels.output_gradient import output_gradient_kernel
 from bagpipe_hpc.models.contract import ModelKernels
-from bagpipe_hpc.models.dense_optimizer import dense_optimizer, known_optimizers
-from bagpipe_hpc.models.dense_reduction import DenseReducer
-from bagpipe_hpc.models.layer_weights import LayerWeights
-from bagpipe_hpc.models.linear import blas_linear
+from bagpipe_hpc.models.layers.layer_weights import LayerWeights
+from bagpipe_hpc.models.layers.linear import blas_linear
+from bagpipe_hpc.models.optimizer.dense_optimizer import dense_optimizer, known_optimizers
+from bagpipe_hpc.models.sums.reduction import DenseReducer
 from bagpipe_hpc.mpi.waiting import Waits
 from bagpipe_hpc.step.dense.updates import DenseUpdates, may_wait, order_of_sums
 from bagpipe_hpc.step.slice_step import Session, click_training
 from bagpipe_hpc.telemetry.step_stats import StepStats
 from bagpipe_hpc.telemetry.trace import Trace
-from tests.unit.models.test_dense_reduction import TwoAlike, nobody
+from tests.unit.models.sums.test_reduction import TwoAlike, nobody
 
 OPTIMIZERS = {name: {} for name in known_optimizers() if name != "Muon"}  # which is for matrices alone
 OPTIMIZERS |= {"SGD": {"momentum": 0.9}, "AdamW": {"weight_decay": 0.1}, "RMSprop": {"momentum": 0.5}}

@@ -1,0 +1,1 @@
+"""Layers whose products, or gradients, are computed in ways of this package."""

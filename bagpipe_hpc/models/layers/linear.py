@@ -1,0 +1,234 @@
+"""Linear layers with an optional ReLU, and what multiplies their matrices: torch's BLAS or oneDNN.
+
+torch multiplies float32 matrices with MKL on x86, which takes its AVX2 code on AMD's processors: less than half of the
+rate of oneDNN's AVX-512 code, which every x86 build of torch holds as well (`python -m benchmarks dense`). On Intel's
+MKL is the faster one. So `kernels.linear = "auto"` measures. On the CPU the rest of either layer is native: ReLU in
+place, its backward pass and the bias's gradient in one go, and the weight's gradient in a first layer with few inputs.
+
+Legend: `B` samples, `I` inputs, `O` outputs of a layer.
+"""
+
+import platform
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.kernels.output_gradient import FEW_INPUTS, OutputGradientKernel
+from bagpipe_hpc.models.layers.layer_weights import LateWeight, LayerWeights
+
+LinearLayer = Callable[[Tensor, Tensor, Tensor, bool], Tensor]
+"""`(inputs [B, I], weight [O, I], bias [O], relu) -> [B, O]`, differentiable in the first three."""
+
+_FEW_INPUTS = 32
+"""Up to so many inputs, oneDNN computes the transpose of the weights' gradient three times as fast as the gradient."""
+_LINE = 16
+"""Numbers of a cache line: MKL is slower by a third where the rows of a result do not begin with one."""
+
+
+def usable_implementations(device: torch.device) -> tuple[str, ...]:
+    """What `kernels.linear = "auto"` may choose on a device; oneDNN was tried on x86 alone."""
+    if _runs_onednn(device) and platform.machine() in ("x86_64", "AMD64"):
+        return ("onednn", "torch")
+    return ("torch",)
+
+
+def check_implementation(implementation: str, device: torch.device) -> None:
+    """Check that a device can compute as `kernels.linear` says.
+
+    Raises:
+        ConfigError: oneDNN is asked for where it cannot run.
+    """
+    if implementation == "onednn" and not _runs_onednn(device):
+        raise ConfigError(
+            f"kernels.linear = 'onednn': this torch cannot use it on {device}; set kernels.linear=auto or torch"
+        )
+
+
+def _runs_onednn(device: torch.device) -> bool:
+    available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return device.type == "cpu" and available
+
+
+def torch_linear(inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
+    """A linear layer as torch computes it; see `LinearLayer`."""
+    outputs = torch.nn.functional.linear(inputs, weight, bias)
+    return torch.relu(outputs) if relu else outputs
+
+
+def check_bfloat16(device: torch.device) -> None:
+    """Check that a device multiplies bfloat16 numbers by instructions of its own.
+
+    Raises:
+        ConfigError: it does not, so that bfloat16 would be slower than float32.
+    """
+    if device.type == "cuda":
+        is_fast = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        is_fast = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    if not is_fast:
+        raise ConfigError(
+            f"model.precision = 'bfloat16': {device} here has no bfloat16 products (a CPU needs AVX512-BF16 or AMX); "
+            "use float32"
+        )
+
+
+def bfloat16_linear(inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
+    """A linear layer on numbers rounded to bfloat16, of any inputs; its outputs are bfloat16, see `LinearLayer`."""
+    return torch_linear(inputs.bfloat16(), weight.bfloat16(), bias.bfloat16(), relu)
+
+
+def onednn_linear(kernel: OutputGradientKernel, layer_weights: LayerWeights | None = None) -> LinearLayer:
+    """A linear layer through oneDNN, forward and backward, float32 on the CPU; see `LinearLayer`.
+
+    Args:
+        kernel: masks and sums gradients.
+        layer_weights: is told which weights are read, and may put off their gradients, which keep their bits; None:
+            nobody is told.
+    """
+    return _layer(_OneDnn(kernel), layer_weights)
+
+
+def blas_linear(kernel: OutputGradientKernel, layer_weights: LayerWeights | None = None) -> LinearLayer:
+    """A linear layer through torch's BLAS, forward and backward, float32 on the CPU; arguments as for `onednn_linear`.
+
+    Its outputs have the bits of `torch_linear`.
+    """
+    return _layer(_Blas(kernel), layer_weights)
+
+
+def _layer(products: "_Products", layer_weights: LayerWeights | None) -> LinearLayer:
+    def linear(inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
+        own = layer_weights.use(weight, bias) if layer_weights else None
+        if not inputs.numel():  # oneDNN has no empty matrices
+            return torch_linear(inputs, weight, bias, relu)
+        token = own.token if own else None
+        outputs: Tensor = _Linear.apply(inputs, weight, bias, token, relu, products, own)  # type: ignore[no-untyped-call]
+        return outputs
+
+    return linear
+
+
+def onednn_forward(inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
+    """The forward half of `onednn_linear`, with the same bits, in operations that `torch.export` can write down."""
+    outputs = _product(inputs, weight, bias)
+    return torch.relu(outputs) if relu else outputs
+
+
+class _Products(Protocol):
+    """The matrix products of a layer.
+
+    Attributes:
+        kernel: what is done beside them.
+    """
+
+    kernel: OutputGradientKernel
+
+    def forward(self, inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """The outputs before the ReLU, `[B, O]`."""
+
+    def prepare(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """The gradient of the outputs before the ReLU, as `for_inputs` and as `for_weight` take it, and the bias's.
+
+        Args:
+            gradient: of the outputs, contiguous.
+            outputs: what the ReLU gave; None without one.
+        """
+
+    def for_inputs(self, prepared: Tensor, weight: Tensor) -> Tensor:
+        """The gradient of the inputs, `[B, I]`."""
+
+    def for_weight(self, prepared: Tensor, inputs: Tensor) -> Tensor:
+        """The gradient of the weight, contiguous `[O, I]`."""
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        inputs: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        token: Tensor | None,  # noqa: ARG004 - what the late gradient of the weight comes through
+        relu: bool,
+        products: _Products,
+        late: LateWeight | None,
+    ) -> Tensor:
+        outputs = products.forward(inputs, weight, bias)
+        if relu:
+            outputs.relu_()  # not oneDNN's own, which makes 0 of NaN: a model that has diverged would look healthy
+        ctx.products, ctx.late = products, late
+        ctx.save_for_backward(inputs, weight, outputs if relu else None)
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        products: _Products = ctx.products
+        late: LateWeight | None = ctx.late
+        inputs, weight, outputs = ctx.saved_tensors
+        gradient = gradients[0].contiguous()
+        if inputs.shape[1] <= FEW_INPUTS and not ctx.needs_input_grad[0]:
+            own, for_bias = products.kernel.multiply(gradient, outputs, inputs.contiguous())
+            if late:  # it comes late, too, though it costs hardly more than the bias's, which is needed now
+                return None, None, for_bias, late.leave(lambda: own), None, None, None
+            return None, own, for_bias, None, None, None, None
+        own, transposable, for_bias = products.prepare(gradient, outputs)
+        for_inputs = products.for_inputs(own, weight) if ctx.needs_input_grad[0] else None
+        for_weight = partial(products.for_weight, transposable, inputs)
+        if late:
+            return for_inputs, None, for_bias, late.leave(for_weight), None, None, None
+        return for_inputs, for_weight(), for_bias, None, None, None, None
+
+
+class _Blas:
+    def __init__(self, kernel: OutputGradientKernel) -> None:
+        self.kernel = kernel
+
+    def forward(self, inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return torch.nn.functional.linear(inputs, weight, bias)
+
+    def prepare(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        masked, for_bias = self.kernel.mask(gradient, outputs)
+        return masked, masked, for_bias
+
+    def for_inputs(self, prepared: Tensor, weight: Tensor) -> Tensor:
+        return prepared @ weight
+
+    def for_weight(self, prepared: Tensor, inputs: Tensor) -> Tensor:
+        """The transpose of `prepared [B, O]` times `inputs [B, I]`."""
+        if inputs.shape[1] % _LINE:
+            return (inputs.t() @ prepared).t().contiguous()
+        return prepared.t() @ inputs
+
+
+class _OneDnn:
+    def __init__(self, kernel: OutputGradientKernel) -> None:
+        self.kernel = kernel
+
+    def forward(self, inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return _product(inputs, weight, bias)
+
+    def prepare(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        return self.kernel.prepare(gradient, outputs)
+
+    def for_inputs(self, prepared: Tensor, weight: Tensor) -> Tensor:
+        return _product(prepared, weight.t())
+
+    def for_weight(self, prepared: Tensor, inputs: Tensor) -> Tensor:
+        """`prepared [O, B]`, transposed, times `inputs [B, I]`."""
+        if inputs.shape[1] <= _FEW_INPUTS < prepared.shape[0]:
+            return _product(inputs.t(), prepared).t().contiguous()
+        return _product(prepared, inputs.t())
+
+
+def _product(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`left [n, k]` times the transpose of `right [m, k]`, plus `bias [m]`.
+
+    `right` may have any strides; a `left` that is not contiguous is copied.
+    """
+    # With "none" the list between it and "" is not used; torch.export can write down [None], but not an empty list.
+    result: Tensor = torch.ops.mkldnn._linear_pointwise(left, right, bias, "none", [None], "")
+    return result

@@ -1,0 +1,1 @@
+"""Sums of dense gradients over the trainers: their contract, what makes them, and in which groups and order."""
