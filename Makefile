@@ -1,4 +1,4 @@
-# `make train` and `make test` work first thing on a machine with git, Python >= 3.11, g++ and make: both set up .venv.
+# `make train` and `make test` work first thing on a machine with git, Python >= 3.11, g++ >= 11 and make: both set up .venv.
 
 # -f: no file name patterns, so that SET="model.top_mlp=[64,16]" arrives as it is written.
 SHELL := bash

@@ -52,6 +52,10 @@ check_machine() {
   for tool in g++ make; do
     command -v "$tool" >/dev/null || fail "$tool is missing, and Horovod is built with it; install it (Debian, Ubuntu: apt install g++ make)"
   done
+  local version
+  version=$(g++ -dumpversion)
+  [ "${version%%.*}" -ge 11 ] \
+    || fail "g++ is version $version, and the native code needs 11 or newer; put a newer one on PATH (module load gcc; Red Hat: gcc-toolset)"
   "$python" -c 'import venv, ensurepip' 2>/dev/null || fail "$python cannot make virtual environments; install its venv module (Debian, Ubuntu: apt install python3-venv)"
   "$python" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))' \
     || fail "$python has no C headers, and Horovod is built with them; install them (Debian, Ubuntu: apt install python3-dev)"

@@ -3,7 +3,11 @@
 #pragma once
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#if __GNUC__ >= 12  // picks by levels of x86-64
 #define BAGPIPE_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define BAGPIPE_CLONES __attribute__((target_clones("avx2", "default")))
+#endif
 #else
 #define BAGPIPE_CLONES
 #endif
