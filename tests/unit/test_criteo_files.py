@@ -91,4 +91,5 @@ def test_make_refuses_rows_that_are_not_there(tmp_path: Path) -> None:
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert finished.returncode != 0
     assert f"no such file: {tmp_path}/day_*" in finished.stderr
-    assert "bagpipe" not in finished.stdout
+    assert "bagpipe generate" not in finished.stdout
+    assert "bagpipe prepare" not in finished.stdout

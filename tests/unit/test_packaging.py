@@ -59,7 +59,7 @@ def test_what_the_set_up_installs_takes_the_oldest_python() -> None:
     installed = {found.metadata["Name"].lower(): found.metadata for found in importlib.metadata.distributions()}
     known = {name for name, version in pins.items() if name in installed and installed[name]["Version"] == version}
     assert {"numpy", "pytest"} <= known
-    oldest, wanted = f"{needs()['python']}.0", {name: installed[name]["Requires-Python"] or "" for name in known}
+    oldest, wanted = f"{needs()['python']}.0", {name: installed[name].get("Requires-Python", "") for name in known}
     assert {name: python for name, python in wanted.items() if oldest not in SpecifierSet(python)} == {}
 
 

@@ -111,7 +111,8 @@ class SmallStart:
         initial_bound: ClassVar[float] = 0.5
 
 class Nowhere:
-    Settings = make_dataclass("Widths", [("wide", int, 8)], frozen=True, namespace={"__module__": "elsewhere"})
+    Settings = make_dataclass("Widths", [("wide", int, 8)], frozen=True)
+    Settings.__module__ = "elsewhere"
 
 def function():
     pass

@@ -12,7 +12,7 @@ from bagpipe_hpc.kernels.interaction import (
     ReferenceInteraction,
     interaction_kernel,
 )
-from bagpipe_hpc.models import interaction as models_interaction
+from bagpipe_hpc.models.layers import interaction as models_interaction
 from bagpipe_hpc.models.layers.interaction import interaction_on, kernel_interaction, torch_interaction
 from tests.instruction_sets import each_instruction_set
 
