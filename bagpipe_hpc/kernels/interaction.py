@@ -46,20 +46,20 @@ class ReferenceInteraction:
     def forward(self, bottom: Tensor, embeddings: Tensor) -> Tensor:
         """Add the products of one column after the other."""
         columns = torch.cat((bottom.unsqueeze(1), embeddings), dim=1).permute(2, 0, 1)
-        products = torch.zeros(columns.shape[1], columns.shape[2], columns.shape[2])
+        products = columns.new_zeros(columns.shape[1], columns.shape[2], columns.shape[2])
         for column in columns:
             products += column.unsqueeze(2) * column.unsqueeze(1)
-        first, second = _pairs(columns.shape[2])
+        first, second = _pairs(columns.shape[2], columns.device)
         return torch.cat((bottom, products[:, first, second]), dim=1)
 
     def backward(self, gradients: Tensor, bottom: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor]:
         """Spread the pairs' gradients over both of their features, in plain torch."""
         samples, features, width = embeddings.shape
-        first, second = _pairs(features + 1)
-        of_pairs = torch.zeros(samples, features + 1, features + 1)
+        first, second = _pairs(features + 1, embeddings.device)
+        of_pairs = gradients.new_zeros(samples, features + 1, features + 1)
         of_pairs[:, first, second] = gradients[:, width:]
         of_pairs[:, second, first] = gradients[:, width:]
-        sums = torch.zeros(samples, features + 1, width)
+        sums = gradients.new_zeros(samples, features + 1, width)
         for number, vector in enumerate((bottom, *embeddings.unbind(1))):
             terms = of_pairs[:, :, number, None] * vector.unsqueeze(1)
             sums[:, :number] += terms[:, :number]
@@ -67,9 +67,9 @@ class ReferenceInteraction:
         return gradients[:, :width] + sums[:, 0], sums[:, 1:].contiguous()
 
 
-def _pairs(vectors: int) -> tuple[Tensor, Tensor]:
+def _pairs(vectors: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Both vectors of each pair, int64 `[P]`."""
-    first, second = torch.tril_indices(vectors, vectors, offset=-1)
+    first, second = torch.tril_indices(vectors, vectors, offset=-1, device=device)
     return first, second
 
 
@@ -89,7 +89,7 @@ class NativeInteraction:
     def forward(self, bottom: Tensor, embeddings: Tensor) -> Tensor:
         """In native code, as many samples at a time as a register holds."""
         samples, features, width = _checked_shape(bottom, embeddings)
-        outputs = torch.empty(samples, _output_width(features, width))
+        outputs = bottom.new_empty(samples, _output_width(features, width))
         addresses = (tensor.data_ptr() for tensor in (bottom, embeddings, outputs))
         self._forward(samples, features, width, *addresses, torch.get_num_threads())
         return outputs
@@ -97,7 +97,7 @@ class NativeInteraction:
     def backward(self, gradients: Tensor, bottom: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor]:
         """In native code, a sample at a time."""
         samples, features, width = _checked_shape(bottom, embeddings)
-        check_plain(gradients, (samples, _output_width(features, width)))
+        check_plain(gradients, (samples, _output_width(features, width)), name="gradients")
         results = torch.empty_like(bottom), torch.empty_like(embeddings)
         addresses = (tensor.data_ptr() for tensor in (gradients, bottom, embeddings, *results))
         self._backward(samples, features, width, *addresses, torch.get_num_threads())
@@ -110,6 +110,6 @@ def _output_width(features: int, width: int) -> int:
 
 def _checked_shape(bottom: Tensor, embeddings: Tensor) -> tuple[int, int, int]:
     samples, features, width = embeddings.shape
-    check_plain(bottom, (samples, width))
-    check_plain(embeddings, (samples, features, width))
+    check_plain(bottom, (samples, width), name="bottom")
+    check_plain(embeddings, (samples, features, width), name="embeddings")
     return samples, features, width

@@ -78,7 +78,7 @@ class ReferenceOutputGradient:
         """Mask and sum one after the other."""
         masked = _masked(gradient, outputs)
         values = _in_blocks(masked)
-        sums = torch.zeros(len(values), values.shape[2])
+        sums = values.new_zeros(len(values), values.shape[2])
         for value in values.unbind(1):
             sums += value
         return masked, _total(sums)
@@ -92,7 +92,7 @@ class ReferenceOutputGradient:
         """All blocks side by side, sample after sample; a last one is filled up with zeros."""
         factors = torch.cat((inputs, inputs.new_ones(len(inputs), 1)), dim=1)
         values = _in_blocks(_masked(gradient, outputs))
-        sums = torch.zeros(len(values), values.shape[2], factors.shape[1])
+        sums = values.new_zeros(len(values), values.shape[2], factors.shape[1])
         for value, factor in zip(values.unbind(1), _in_blocks(factors).unbind(1), strict=True):
             sums += value[:, :, None] * factor[:, None, :]
         totals = _total(sums)
@@ -111,10 +111,10 @@ def _in_blocks(rows: Tensor) -> Tensor:
 
 def _total(sums: Tensor) -> Tensor:
     """The sum of all blocks `[blocks, ...]`: of those of each part, and then of the parts."""
-    total = torch.zeros(sums.shape[1:])
+    total = sums.new_zeros(sums.shape[1:])
     blocks = max(1, -(-len(sums) // _MOST_PARTS))
     for first in range(0, len(sums), blocks):
-        of_part = torch.zeros(sums.shape[1:])
+        of_part = sums.new_zeros(sums.shape[1:])
         for block in sums[first : first + blocks]:
             of_part += block
         total += of_part
@@ -139,21 +139,21 @@ class NativeOutputGradient:
 
     def prepare(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """In native code, which transposes a block while it is in the caches."""
-        transposed = torch.empty(gradient.shape[::-1])
+        transposed = gradient.new_empty(gradient.shape[::-1])
         masked, sums = self._pass(gradient, outputs, transposed)
         return masked, transposed, sums
 
     def _pass(self, gradient: Tensor, outputs: Tensor | None, transposed: Tensor | None) -> tuple[Tensor, Tensor]:
         """The masked gradient and its sums; its transpose goes to `transposed [O, B]`."""
         samples, width = gradient.shape
-        check_plain(gradient, (samples, width))
+        check_plain(gradient, (samples, width), name="gradient")
         masked = gradient
         outputs_address = masked_address = None
         if outputs is not None:
-            check_plain(outputs, (samples, width))
+            check_plain(outputs, (samples, width), name="outputs")
             masked = torch.empty_like(gradient)
             outputs_address, masked_address = outputs.data_ptr(), masked.data_ptr()
-        sums = torch.empty(width)
+        sums = gradient.new_empty(width)
         self._run(
             samples,
             width,
@@ -169,13 +169,13 @@ class NativeOutputGradient:
     def multiply(self, gradient: Tensor, outputs: Tensor | None, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """In one pass of native code."""
         (samples, width), count = gradient.shape, inputs.shape[1]
-        check_plain(gradient, (samples, width))
-        check_plain(inputs, (samples, count))
+        check_plain(gradient, (samples, width), name="gradient")
+        check_plain(inputs, (samples, count), name="inputs")
         if outputs is not None:
-            check_plain(outputs, (samples, width))
+            check_plain(outputs, (samples, width), name="outputs")
         if count > self._most_inputs:
             raise ValueError(f"a layer of {count} inputs: native code multiplies {FEW_INPUTS} at most")
-        for_weight, for_bias = torch.empty(width, count), torch.empty(width)
+        for_weight, for_bias = gradient.new_empty(width, count), gradient.new_empty(width)
         self._multiply(
             samples,
             width,

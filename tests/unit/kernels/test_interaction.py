@@ -83,15 +83,30 @@ def test_nan_reaches_every_pair_of_its_vector(kernel: type) -> None:
     assert torch.equal(for_embeddings.isnan(), hit)
 
 
+@pytest.mark.parametrize("default", [torch.float16, torch.float64])
+@pytest.mark.parametrize("kernel", [ReferenceInteraction, pytest.param(NativeInteraction, marks=needs_native)])
+def test_torchs_default_type_changes_nothing(kernel: type, default: torch.dtype) -> None:
+    """A model may set it: native code would write float32 beyond memory of 16-bit numbers."""
+    gradients, bottom, embeddings = inputs(7, 5, 17)
+    expected = [kernel().forward(bottom, embeddings), *kernel().backward(gradients, bottom, embeddings)]
+    torch.set_default_dtype(default)
+    try:
+        found = [kernel().forward(bottom, embeddings), *kernel().backward(gradients, bottom, embeddings)]
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert [part.dtype for part in found] == [torch.float32] * 3
+    assert all(torch.equal(part, value) for part, value in zip(found, expected, strict=True))
+
+
 @needs_native
 def test_native_code_refuses_what_it_would_misread() -> None:
     gradients, bottom, embeddings = inputs(4, 3, 8)
     kernel = NativeInteraction()
-    with pytest.raises(ValueError, match=r"torch.float64 .*: native code needs contiguous float32 \(4, 8\)"):
+    with pytest.raises(ValueError, match=r"bottom is torch.float64 .*: native code needs contiguous float32 \(4, 8\)"):
         kernel.forward(bottom.double(), embeddings)
-    with pytest.raises(ValueError, match=r"needs contiguous float32 \(4, 3, 8\)"):
+    with pytest.raises(ValueError, match=r"embeddings is .* needs contiguous float32 \(4, 3, 8\)"):
         kernel.forward(bottom, embeddings.transpose(0, 1).contiguous().transpose(0, 1))
-    with pytest.raises(ValueError, match=r"\(4, 13\) .*needs contiguous float32 \(4, 14\)"):
+    with pytest.raises(ValueError, match=r"gradients is .*\(4, 13\) .*needs contiguous float32 \(4, 14\)"):
         kernel.backward(gradients[:, :13].contiguous(), bottom, embeddings)
 
 

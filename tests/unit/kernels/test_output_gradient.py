@@ -170,6 +170,25 @@ def test_nan_reaches_the_weights(kernel: type, sample: int) -> None:
     assert for_bias.isnan().all()
 
 
+@pytest.mark.parametrize("default", [torch.float16, torch.float64])
+@pytest.mark.parametrize("kernel", [ReferenceOutputGradient, pytest.param(NativeOutputGradient, marks=needs_native)])
+def test_torchs_default_type_changes_nothing(kernel: type, default: torch.dtype) -> None:
+    """A model may set it: native code would write float32 beyond memory of 16-bit numbers."""
+    given, values = inputs(200, 33), factors(200, 7)
+
+    def results() -> list[torch.Tensor]:
+        return [*kernel().prepare(*given), *kernel().mask(*given), *kernel().multiply(*given, values)]
+
+    expected = results()
+    torch.set_default_dtype(default)
+    try:
+        found = results()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert [part.dtype for part in found] == [torch.float32] * 7
+    assert all(torch.equal(part, value) for part, value in zip(found, expected, strict=True))
+
+
 @needs_native
 def test_native_code_refuses_inputs_that_it_would_misread() -> None:
     gradient, outputs = inputs(8, 4)
@@ -177,10 +196,10 @@ def test_native_code_refuses_inputs_that_it_would_misread() -> None:
     with pytest.raises(ValueError, match=r"a layer of 33 inputs: native code multiplies 32 at most"):
         kernel.multiply(gradient, outputs, factors(8, FEW_INPUTS + 1))
     for wrong in (factors(7, 3), factors(3, 8).t(), factors(8, 3).double()):
-        with pytest.raises(ValueError, match=r"native code needs contiguous float32 \(8, [38]\)"):
+        with pytest.raises(ValueError, match=r"inputs is .*: native code needs contiguous float32 \(8, [38]\)"):
             kernel.multiply(gradient, outputs, wrong)
     for wrong in (outputs[:, :3].contiguous(), outputs[:7]):
-        with pytest.raises(ValueError, match=r"native code needs contiguous float32 \(8, 4\)"):
+        with pytest.raises(ValueError, match=r"outputs is .*: native code needs contiguous float32 \(8, 4\)"):
             kernel.multiply(gradient, wrong, factors(8, 3))
 
 
@@ -188,9 +207,11 @@ def test_native_code_refuses_inputs_that_it_would_misread() -> None:
 def test_native_code_refuses_what_it_would_misread() -> None:
     gradient, outputs = inputs(8, 4)
     kernel = NativeOutputGradient()
-    with pytest.raises(ValueError, match=r"torch.float64 \(8, 4\) .*: native code needs contiguous float32 \(8, 4\)"):
+    with pytest.raises(
+        ValueError, match=r"gradient is torch.float64 .*: native code needs contiguous float32 \(8, 4\)"
+    ):
         kernel.prepare(gradient.double(), outputs)
-    with pytest.raises(ValueError, match=r"\(8, 3\) .*needs contiguous float32 \(8, 4\)"):
+    with pytest.raises(ValueError, match=r"outputs is .*\(8, 3\) .*needs contiguous float32 \(8, 4\)"):
         kernel.prepare(gradient, outputs[:, :3].contiguous())
 
 
