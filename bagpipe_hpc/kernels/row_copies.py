@@ -54,33 +54,37 @@ class NativeRowCopies:
         if len(rows) > _MOST_ROWS:
             self._numpy.gather(rows, places, into)
         else:
-            self._copy(self._gather, rows, places, into)
+            self._copy(self._gather, rows, places, into, into)
 
     def scatter(self, rows: Rows, places: Places, records: Rows) -> None:
         """Copy `records` to their places; rows ahead are prefetched."""
         if len(rows) > _MOST_ROWS:
             self._numpy.scatter(rows, places, records)
         else:
-            self._copy(self._scatter, rows, places, records)
+            self._copy(self._scatter, rows, places, records, rows)
 
     def add(self, rows: Rows, places: Places, records: Rows) -> None:
         """Add `records` to their places in one pass, one by one; rows ahead are prefetched."""
         if len(rows) > _MOST_ROWS:
             self._numpy.add(rows, places, records)
         else:
-            slots = _checked_slots(rows, places, records)
+            slots = _checked_slots(rows, places, records, rows)
             self._add(rows.ctypes.data, rows.shape[1], slots.ctypes.data, slots.size, records.ctypes.data)
 
-    def _copy(self, kernel: Any, rows: Rows, places: Places, records: Rows) -> None:
-        slots = _checked_slots(rows, places, records)
+    def _copy(self, kernel: Any, rows: Rows, places: Places, records: Rows, written: Rows) -> None:
+        slots = _checked_slots(rows, places, records, written)
         tables, widths = (c_void_p * 1)(rows.ctypes.data), (c_int64 * 1)(rows.shape[1])
         kernel(tables, widths, 1, slots.ctypes.data, slots.size, records.ctypes.data, _THREADS)
 
 
-def _checked_slots(rows: Rows, places: Places, records: Rows) -> NDArray[np.int32]:
-    """The places as native code takes them, once all that it will touch is known to be there."""
+def _checked_slots(rows: Rows, places: Places, records: Rows, written: Rows) -> NDArray[np.int32]:
+    """The places as native code takes them, once all that it will touch is there, and what it writes may be written."""
     for array, shape in ((rows, rows.shape), (records, (places.size, rows.shape[1]))):
         if array.dtype != np.float32 or array.shape != shape or not array.flags.c_contiguous:
             raise ValueError(f"{array.dtype} {list(array.shape)}: native code needs contiguous float32 {list(shape)}")
+    if rows.shape[1] == 0:
+        raise ValueError(f"rows of {list(rows.shape)}: native code needs one number a row at least")
+    if not written.flags.writeable:
+        raise ValueError(f"an array of {list(written.shape)} is read-only: native code would write to it all the same")
     check_places(places, len(rows))
     return np.ascontiguousarray(places, dtype=np.int32)

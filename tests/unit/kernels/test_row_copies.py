@@ -110,6 +110,24 @@ def test_memory_of_another_kind_is_refused() -> None:
         NativeRowCopies().add(rows, places, np.empty((1, 3), np.float32))
 
 
+def test_memory_that_is_only_to_be_read_is_not_written(copies: RowCopies) -> None:
+    rows, records, places = table(10, 3), table(2, 3), np.asarray([1, 2])
+    before = rows.copy(), records.copy()
+    rows.flags.writeable = records.flags.writeable = False
+    for copy in (copies.scatter, copies.gather, copies.add):
+        with pytest.raises(ValueError, match="read-only"):
+            copy(rows, places, records)
+    np.testing.assert_array_equal(rows, before[0])
+    np.testing.assert_array_equal(records, before[1])
+
+
+def test_rows_of_no_numbers_are_refused() -> None:
+    rows, places, records = table(10, 0), np.asarray([1, 2]), table(2, 0)
+    for copy in (NativeRowCopies().scatter, NativeRowCopies().gather, NativeRowCopies().add):
+        with pytest.raises(ValueError, match=r"rows of \[10, 0\]"):
+            copy(rows, places, records)
+
+
 def test_the_backend_decides() -> None:
     assert isinstance(row_copies("native"), NativeRowCopies)
     assert isinstance(row_copies("reference"), NumpyRowCopies)
