@@ -69,11 +69,11 @@ struct Index {
       const uint64_t here = uint64_t{1} << bit;
       const uint32_t at = base + static_cast<uint32_t>(bit);
       const int64_t before = found + __builtin_popcountll(all & (here - 1));
-      if (before == (rows + 1) * fields - 1) {
+      if (at == row_start) {
+        all ^= here;  // an empty line, or the LF after a CR
+      } else if (before == (rows + 1) * fields - 1) {
         if (rows == most_rows) return false;
         starts[rows++] = row_start - 1;
-      } else if (at == row_start) {
-        all ^= here;  // an empty line, or the LF after a CR
       } else {
         return false;
       }

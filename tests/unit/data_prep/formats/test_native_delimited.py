@@ -284,6 +284,13 @@ def test_decimal_numbers_are_rounded_to_the_nearest(numbers: list[str]) -> None:
         assert read[0].values.tobytes() == expected.tobytes()  # the sign of zero, too
 
 
+@pytest.mark.parametrize("text", [b"1", b"1\n", b"\n1\r\n", b"\r\n\r\n1\n\n\n"])
+def test_empty_lines_are_no_rows_of_one_field(text: bytes) -> None:
+    read = DelimitedText(1, ",", quoted=False, missing=(), columns=[TextColumn(Kind.REAL, 0)]).read(text)
+    assert read is not None
+    assert read[0].values.tolist() == [1.0]
+
+
 @pytest.mark.parametrize("separator", ["\t", ";", "|", " ", "^", "]"])
 def test_separators(separator: str) -> None:
     of = TextFields((Label("l"), Sparse("a"), Sparse("b", Values.INTEGER)), separator)
