@@ -5,21 +5,17 @@
 // finds it in the cache. Tables belong to the caller and have a power of two of slots, some of them free.
 #include <cstdint>
 
+#include "id_tables.h"
 #include "simd.h"
 
 namespace {
 
-constexpr int kGroup = 64;
 constexpr int kTileRows = 512;  // whose ids of all tables (up to 208 bytes a row) stay in the nearest caches
 constexpr uint64_t kValue = 0xFFFFFFFFu;
 constexpr uint64_t kOne = uint64_t{1} << 32;
 
 // Fibonacci hashing (Knuth, TAOCP 6.4): the upper bits of a product with 2^64 / golden ratio.
 inline uint64_t home(uint32_t value, int shift) { return (value * uint64_t{0x9E3779B97F4A7C15u}) >> shift; }
-
-inline bool is_present(const uint8_t* present, int64_t at) {
-  return present == nullptr || (present[at >> 3] >> (at & 7) & 1);
-}
 
 // The values of a group that are there, without gaps; their number.
 inline int gather(const uint32_t* values, const uint8_t* present, int64_t at, int count, uint32_t* found) {
@@ -29,15 +25,6 @@ inline int gather(const uint32_t* values, const uint8_t* present, int64_t at, in
     number += is_present(present, at + index);  // No branch: which values are missing cannot be foreseen.
   }
   return number;
-}
-
-// MurmurHash3's 64-bit finaliser.
-inline uint64_t mix(uint64_t key) {
-  key ^= key >> 33;
-  key *= 0xFF51AFD7ED558CCDu;
-  key ^= key >> 33;
-  key *= 0xC4CEB9FE1A85EC53u;
-  return key ^ key >> 33;
 }
 
 // One categorical column of the rows: values and validity bits (null: all are there), from bit `offset` on.
@@ -161,8 +148,8 @@ BAGPIPE_EXPORT void fill_vocabulary(const uint32_t* values, int64_t count, uint6
   }
 }
 
-// Ids of the values of some tables, each at its place in the `stride` ids of a row; missing ones have id 0. An id is that
-// of the table's vocabulary, or 1 + hash mod hashed_ids where the table has no slots.
+// Ids of the values of some tables, each at its place in the `stride` ids of a row; missing ones have id 0. An id is
+// that of the table's vocabulary, or 1 + hash mod hashed_ids where the table has no slots.
 BAGPIPE_EXPORT void map_rows_to_int32(const uint32_t* const* values, const uint8_t* const* present,
                                       const int64_t* offsets, const uint64_t* const* slots, const int64_t* bits,
                                       int64_t hashed_ids, int64_t rows, int64_t tables, const int64_t* places,

@@ -1,36 +1,22 @@
 // Counts integers of 64 bits and texts, and gives them their ids: the fast path of data_prep/wide_values.py.
 //
 // Integers lie in hash tables with open addressing that belong to the caller, as those of value_ids.cpp: a power of two
-// of slots, some of them free. Texts lie in an object of their own, which one thread at a time may change and any number
-// may ask. Values are taken in small groups: a first loop asks for the memory of their slots, a second one finds it in
-// the cache.
+// of slots, some of them free. Texts lie in an object of their own, which one thread at a time may change and any
+// number may ask. Values are taken in small groups: a first loop asks for the memory of their slots, a second one finds
+// it in the cache.
 #include <cstdint>
 #include <cstring>
 #include <new>
 #include <vector>
 
+#include "id_tables.h"
 #include "simd.h"
 
 namespace {
 
-constexpr int kGroup = 64;
-
-inline bool is_present(const uint8_t* present, int64_t at) {
-  return present == nullptr || (present[at >> 3] >> (at & 7) & 1);
-}
-
 // Fibonacci hashing (Knuth, TAOCP 6.4). The upper half is folded in first: of a cross of two values it is one of them.
 inline uint64_t home(uint64_t value, int shift) {
   return ((value ^ value >> 32) * uint64_t{0x9E3779B97F4A7C15u}) >> shift;
-}
-
-// MurmurHash3's 64-bit finaliser.
-inline uint64_t mix(uint64_t key) {
-  key ^= key >> 33;
-  key *= 0xFF51AFD7ED558CCDu;
-  key ^= key >> 33;
-  key *= 0xC4CEB9FE1A85EC53u;
-  return key ^ key >> 33;
 }
 
 // A value with its count, or with its id; free where that is 0.
@@ -202,8 +188,9 @@ class Texts {
 
 }  // namespace
 
-// Counts integers in slots. Stops before a group of values when `used` slots exceed `most_used`, so that the caller makes
-// the table larger. Returns how many of the `rows` values it has seen, from `offset` on; `used` is brought up to date.
+// Counts integers in slots. Stops before a group of values when `used` slots exceed `most_used`, so that the caller
+// makes the table larger. Returns how many of the `rows` values it has seen, from `offset` on; `used` is brought up to
+// date.
 BAGPIPE_EXPORT int64_t count_integers(Slot* slots, int64_t bits, const uint64_t* values, const uint8_t* present,
                                       int64_t offset, int64_t rows, int64_t most_used, int64_t* used) {
   const Slots table(slots, bits);
