@@ -54,9 +54,9 @@ void lower_to(Atomic &least, int64_t value) {
     }
 }
 
-// Which thread takes which piece of a loop. Each has a share of its own and takes that first: in one loop after the other
-// over the same data a core meets lines that are in its cache. Then it takes what is left of others' shares: none waits
-// long for a thread that began late, or whose core another process took.
+// Which thread takes which piece of a loop. Each has a share of its own and takes that first: in one loop after the
+// other over the same data a core meets lines that are in its cache. Then it takes what is left of others' shares: none
+// waits long for a thread that began late, or whose core another process took.
 class Shares {
 public:
     Shares(int64_t pieces, int64_t threads) : _shares(threads) {
@@ -88,9 +88,9 @@ private:
     std::vector<Share> _shares;
 };
 
-// Calls body(first, last) for pieces of [0, count) that begin at multiples of `grain`, several a thread. Threads are those
-// of torch where the main thread calls and they are enough, else new ones; where the system starts fewer, these take more
-// pieces.
+// Calls body(first, last) for pieces of [0, count) that begin at multiples of `grain`, several a thread. Threads are
+// those of torch where the main thread calls and they are enough, else new ones; where the system starts fewer, these
+// take more pieces. The body must not throw: in another thread that ends the process.
 template <class Body>
 void for_pieces(int64_t count, int64_t threads, const Body &body, int64_t grain = 1) {
     constexpr int64_t PIECES_A_THREAD = 8;
