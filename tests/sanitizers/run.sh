@@ -10,7 +10,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 # A library that none of these tests loads fails the run: tests/sanitizers/instrumented.py.
 kernels=tests/unit/kernels
-threaded=(tests/unit/planning/lookahead/test_native.py "$kernels"/test_{native_rows,interaction,output_gradient,finite,request_watch}.py
+threaded=(tests/unit/planning/lookahead/test_native.py
+  "$kernels"/test_{native_rows,interaction,output_gradient,finite,request_watch,hard_numbers}.py
   tests/unit/rows/disk/test_store_stress.py::test_rows_are_those_of_an_array_on_a_true_disk)
 others=("$kernels"/test_{row_operations,pooling,row_copies,grid_hops,lzf,text_lines}.py
   tests/unit/data_prep/{formats/test_native_criteo,formats/test_native_delimited,test_native_ids,test_native_wide_ids}.py
