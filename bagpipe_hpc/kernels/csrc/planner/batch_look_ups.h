@@ -35,6 +35,11 @@ struct WrongBatch : std::runtime_error {
   WrongBatch() : std::runtime_error("wrong batch") {}
 };
 
+// A global row as its table counts it: modulo 2^64, so that what is not one of the table's rows is beyond its last one.
+inline std::int64_t row_in_table(std::int64_t row, std::int64_t first_row) {
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(row) - static_cast<std::uint64_t>(first_row));
+}
+
 // The look-ups of one feature in a block of one-hot samples; that of sample s is number s.
 struct ColumnLookUps {
   const std::int64_t* rows;  // of the first sample
@@ -42,7 +47,7 @@ struct ColumnLookUps {
   std::int64_t first_row;     // of the table
   std::int64_t first_sample;  // of the block
 
-  std::int64_t row(std::int64_t number) const { return rows[number * stride] - first_row; }
+  std::int64_t row(std::int64_t number) const { return row_in_table(rows[number * stride], first_row); }
   std::int64_t place(std::int64_t number) const { return number - first_sample; }
 };
 
@@ -51,7 +56,7 @@ inline void narrow_rows(const std::int64_t* from, std::int64_t samples, std::int
                         const std::int64_t* first_rows, std::uint32_t* to) {
   for (std::int64_t sample = 0; sample < samples; ++sample, from += features, to += features) {
     for (std::int64_t feature = 0; feature < features; ++feature) {
-      const auto row = static_cast<std::uint64_t>(from[feature] - first_rows[feature]);
+      const auto row = static_cast<std::uint64_t>(row_in_table(from[feature], first_rows[feature]));
       to[feature] = static_cast<std::uint32_t>(std::min<std::uint64_t>(row, UINT32_MAX));
     }
   }
@@ -126,7 +131,7 @@ class ListedLookUps {
     for (std::int64_t sample = first; sample < end; ++sample) {
       const std::int64_t begin = offsets[sample * batch.features], bag_end = offsets[sample * batch.features + 1];
       for (std::int64_t place = begin; place < bag_end; ++place, ++number) {
-        rows_[number] = batch.rows[place] - first_row;
+        rows_[number] = row_in_table(batch.rows[place], first_row);
         places_[number] = static_cast<std::uint32_t>(place);
       }
     }

@@ -244,7 +244,7 @@ def test_state_is_eight_bytes_a_row_or_follows_the_window() -> None:
     assert sparse.size().window_bytes < 2_000_000
 
 
-@pytest.mark.parametrize("row", [-1, 4, 10, 2**40])
+@pytest.mark.parametrize("row", [-1, 4, 10, 2**40, 2**63 - 1, -(2**63)])
 def test_a_row_of_another_table_is_named(row: int) -> None:
     """The first in the order of the samples, whichever thread finds another one sooner."""
     rows = np.tile([1, 5], (300, 1))
@@ -310,6 +310,22 @@ def test_a_wrong_row_of_a_bag_is_named(kind: str) -> None:
     message = rf"row 25 of sample 30, feature 1, place 1 of its bag: .* has rows (10|0) to below {ends}"
     with pytest.raises(DataError, match=message):
         PLANNERS[kind]((0, 1, 0)).load(bags_of_lists(rows))
+
+
+@pytest.mark.parametrize("row", [-1, 2**40, 2**62, 2**63 - 1, -(2**63)])
+@pytest.mark.parametrize("length", [1, 3])
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("first_table", [5_000, 2**32])
+def test_any_number_that_is_no_row_is_named(row: int, length: int, sparse: bool, first_table: int) -> None:
+    """Also beside tables of more rows than 32 bits number."""
+    ends = np.asarray([first_table, first_table + 5_000])
+    rows = np.tile(np.repeat(ends - 2, length), (200, 1))
+    rows[150, length:] = row
+    lengths = np.full((200, 2), length)
+    batch = Bags.one_hot(rows) if length == 1 else Bags.ragged(rows.reshape(-1), lengths)
+    planner = NativePlanner(np.asarray([0, *ends]), 2, Window(2, 1), sparse=np.asarray([first_table > 2**31, sparse]))
+    with pytest.raises(DataError, match=rf"row {row} of sample 150, feature 1.*has rows {ends[0]} to below {ends[1]}"):
+        planner.load(batch)
 
 
 @pytest.mark.parametrize("kind", PLANNERS)
