@@ -1,8 +1,9 @@
 // Moves blocks between a file and frames of memory, in threads of its own: many are under way at once, as an SSD wants.
 //
 // A move writes what a frame holds to its block, where that has changed, and then reads another block into the frame,
-// or fills it with zeros; a frame that gets the block that it holds keeps its bytes. Moves are taken in the order in which they were given. A block that is read while its last
-// write is still under way waits for that, so that a caller may ask for a block again that it has just let go.
+// or fills it with zeros; a frame that gets the block that it holds keeps its bytes. Moves are taken in the order in
+// which they were given. A block that is read while its last write is still under way waits for that, so that a caller
+// may ask for a block again that it has just let go.
 #include <fcntl.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -25,10 +26,10 @@
 
 namespace {
 
-constexpr int64_t kNone = -1;        // no block
+constexpr int64_t kNone = -1;                 // no block
 constexpr int64_t kMostAtOnce = 1024;         // neighbouring blocks that one call moves, as many as any system takes
 constexpr int64_t kBytesAtOnce = 512 * 1024;  // and no more bytes than these, so that others may move as many meanwhile
-constexpr int32_t kCutShort = -1;    // the file ended where a block should be
+constexpr int32_t kCutShort = -1;             // the file ended where a block should be
 
 // Frames that one call moves: they hold blocks that follow each other from `written` on, and get those from `read` on.
 struct Move {

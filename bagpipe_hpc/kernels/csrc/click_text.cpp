@@ -1,4 +1,5 @@
-// Reads blocks of Criteo's click text into columns: the fast path of data_prep/formats/criteo.py, which is its definition.
+// Reads blocks of Criteo's click text into columns: the fast path of data_prep/formats/criteo.py, which is its
+// definition.
 //
 // It takes plain rows only: a label 0 or 1, integers of at most 18 digits, at most 8 hexadecimal digits, 40 fields a
 // line, lines that end with LF, CRLF or CR. On anything else it gives up, and the definition reads the block.

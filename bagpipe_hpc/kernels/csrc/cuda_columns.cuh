@@ -6,7 +6,8 @@
 
 namespace bagpipe {
 
-constexpr int kRowsInFlight = 4;  // loads that a thread starts before it needs the first: they hide each other's latency
+// Loads that a thread starts before it needs the first: they hide each other's latency.
+constexpr int kRowsInFlight = 4;
 
 // Tables whose rows make up a record, widths in units.
 template <int F>

@@ -71,8 +71,8 @@ int gather(int device, cudaStream_t stream, const float* const* tables, const in
   return with_columns(const_cast<float* const*>(tables), widths, parts, records, [&](auto columns, auto floats) {
     constexpr int F = floats;
     const dim3 block = block_of_rows(columns.record_width);
-    return launch(device, stream, blocks_for(device, rows, kRowsInFlight * block.y), block, gather_rows<F, Slots>, columns,
-                  slots, rows, reinterpret_cast<Unit<F>*>(records));
+    return launch(device, stream, blocks_for(device, rows, kRowsInFlight * block.y), block, gather_rows<F, Slots>,
+                  columns, slots, rows, reinterpret_cast<Unit<F>*>(records));
   });
 }
 

@@ -1,12 +1,13 @@
-// The C interface of _cuda.so: row operations on one GPU, called from kernels/cuda.py (`reference.py` defines them), and
-// what looks for numbers that are not finite (`finite_notes.py`).
+// The C interface of _cuda.so: row operations on one GPU, called from kernels/cuda.py (`reference.py` defines them),
+// and what looks for numbers that are not finite (`finite_notes.py`).
 //
 // Legend: R rows of a table, N rows of one call, M look-ups, U distinct rows, O outputs, D width of a row, W numbers
 // of a record.
 //
-// All arrays but those of addresses, widths and counts are in the memory of GPU `device`, contiguous, row after row. Work is
-// only put on `stream`. Every function but the last returns 0 or a cudaError_t. Slots, positions, starts and
-// outputs are not checked: one outside its table is an access outside it. Slots of one call are distinct where rows are written.
+// All arrays but those of addresses, widths and counts are in the memory of GPU `device`, contiguous, row after row.
+// Work is only put on `stream`. Every function but the last returns 0 or a cudaError_t. Slots, positions, starts and
+// outputs are not checked: one outside its table is an access outside it. Slots of one call are distinct where rows are
+// written.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -38,8 +39,8 @@ BAGPIPE_EXPORT int bagpipe_sum_segments(int device, cudaStream_t stream, const f
                                         const int64_t* order, const int32_t* starts, int64_t segments, float* sums);
 
 // Output o is 0 + rows of look-ups starts[o] up to starts[o + 1], each times its scale, from left to right: row m is
-// table[slots[positions[m]]]; table [R, D], slots [U], positions [M], scales [M] or null for 1, starts [O + 1] to pooled
-// [O, D].
+// table[slots[positions[m]]]; table [R, D], slots [U], positions [M], scales [M] or null for 1, starts [O + 1] to
+// pooled [O, D].
 BAGPIPE_EXPORT int bagpipe_pool(int device, cudaStream_t stream, const float* table, int32_t width,
                                 const int32_t* slots, const int32_t* positions, const float* scales,
                                 const int32_t* starts, int64_t outputs, float* pooled);
@@ -50,7 +51,8 @@ BAGPIPE_EXPORT int bagpipe_sum_pooled(int device, cudaStream_t stream, const flo
                                       const int64_t* order, const int32_t* outputs, const float* scales,
                                       const int32_t* starts, int64_t segments, float* sums);
 
-// Updates in place: weights and other state [R, D], of row-wise ones the last table [R, 1], slots [N], gradients [N, D].
+// Updates in place: weights and other state [R, D], of row-wise ones the last table [R, 1], slots [N], gradients [N,
+// D].
 BAGPIPE_EXPORT int bagpipe_apply_sgd(int device, cudaStream_t stream, float* weights, int32_t width,
                                      const int32_t* slots, const float* gradients, int64_t rows, float lr);
 
@@ -86,10 +88,10 @@ BAGPIPE_EXPORT int bagpipe_apply_ftrl(int device, cudaStream_t stream, float* we
                                       int32_t width, const int32_t* slots, const float* gradients, int64_t rows,
                                       float lr, float beta, float threshold, float least);
 
-// Of the rows `slots` [N] of tables as in gather_records, whose numbers are finite or not: if `note` has no step yet, and
-// a row is not finite, the note gets `step` and the first such row: numbers[slot], or the slot where `numbers` is null.
-// `note` is four int64 on the GPU, at first 0, 0, -1, 0; one call at a time uses it. Where a record has more tables than one
-// call takes, only the last call has `is_last`, and the note is of all of them.
+// Of the rows `slots` [N] of tables as in gather_records, whose numbers are finite or not: if `note` has no step yet,
+// and a row is not finite, the note gets `step` and the first such row: numbers[slot], or the slot where `numbers` is
+// null. `note` is four int64 on the GPU, at first 0, 0, -1, 0; one call at a time uses it. Where a record has more
+// tables than one call takes, only the last call has `is_last`, and the note is of all of them.
 BAGPIPE_EXPORT int bagpipe_note_rows(int device, cudaStream_t stream, const float* const* columns,
                                      const int32_t* widths, int32_t parts, const int32_t* slots, int64_t rows,
                                      const int64_t* numbers, int32_t is_last, int64_t step, void* note);

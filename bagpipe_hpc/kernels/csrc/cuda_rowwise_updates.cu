@@ -1,4 +1,5 @@
-// Row-wise Adagrad and Adam: one number a row, so the squares of a row's gradients are summed before its weights change.
+// Row-wise Adagrad and Adam: one number a row, so the squares of a row's gradients are summed before its weights
+// change.
 #include "cuda_common.cuh"
 #include "cuda_row_arithmetic.cuh"
 #include "cuda_row_operations.h"

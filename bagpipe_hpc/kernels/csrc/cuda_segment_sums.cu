@@ -1,11 +1,11 @@
 // Sums of segments of look-ups, each from left to right, without atomics: the same bits in every run. A segment is what
-// has one sum: the look-ups of a row, whose gradients are summed, sorted by row (kernels/cuda.py); or those of an output,
-// whose rows are pooled.
+// has one sum: the look-ups of a row, whose gradients are summed, sorted by row (kernels/cuda.py); or those of an
+// output, whose rows are pooled.
 //
 // Most segments are short: a few threads walk each. Of Zipf-like features a few rows have thousands of look-ups; as the
-// order of additions is fixed, only one thread can add up a column. So such a segment gets a block for every 32 columns:
-// seven warps copy the rows to come into shared memory, several tiles ahead, and one warp does nothing but add. These
-// blocks come first in the grid; short segments fill the GPU around them.
+// order of additions is fixed, only one thread can add up a column. So such a segment gets a block for every 32
+// columns: seven warps copy the rows to come into shared memory, several tiles ahead, and one warp does nothing but
+// add. These blocks come first in the grid; short segments fill the GPU around them.
 //
 // What is added is a row of an array, as it is or multiplied by a number of the look-up. A source says which:
 //   row(k)    of look-up k of all segments, from 0
@@ -88,7 +88,8 @@ class Copier {
   __device__ Copier(const Unit<F>* values, int64_t units, Source source, int64_t start, int64_t column)
       : values_(values), units_(units), source_(source), start_(start), column_(column) {}
 
-  // Reads the rows of a tile of so many look-ups, which begins with look-up `first` of the segment; none behind the last.
+  // Reads the rows of a tile of so many look-ups, which begins with look-up `first` of the segment; none behind the
+  // last.
   __device__ void read(int64_t first, int count) {
     count_ = count;
 #pragma unroll

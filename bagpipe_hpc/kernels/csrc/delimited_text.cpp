@@ -6,8 +6,8 @@
 // up, and the definition reads the block.
 //
 // First pass: 64 bytes at a time, where are the separators? Second pass, column by column over some rows that stay in
-// the nearest caches: with both ends of a field known, digits are read eight at a time without branches on their number.
-// All loads stay within the text.
+// the nearest caches: with both ends of a field known, digits are read eight at a time without branches on their
+// number. All loads stay within the text.
 #include <cmath>
 #include <cstdint>
 #include <cstring>

@@ -78,8 +78,8 @@ constexpr std::int64_t kWrongSizes = -1, kTooLong = -2;
 }  // namespace
 
 // `to` and `source` [rows x columns], `relayed` [columns, rows]. `layouts` takes two pairs of counts and starts, [2,
-// columns] each: of what is sent and of what is taken in on the first hop. Returns whether the counts are possible: none
-// is negative, and what stays here and what comes for this trainer on the first hop is what it expects of its row.
+// columns] each: of what is sent and of what is taken in on the first hop. Returns whether the counts are possible:
+// none is negative, and what stays here and what comes for this trainer on the first hop is what it expects of its row.
 BAGPIPE_EXPORT std::int32_t lay_out_grid_hop(const std::int32_t* to, const std::int32_t* source,
                                              const std::int32_t* relayed, std::int64_t rows, std::int64_t columns,
                                              std::int64_t row, std::int64_t column, std::int64_t width,

@@ -1,9 +1,9 @@
 // Dot products of every pair of a sample's vectors: the interaction of DLRM, forward and backward.
 //
-// A sample has V = F + 1 vectors of D floats: the bottom MLP's output, then F embedding rows. Pair (i, j), j < i, is number
-// i (i - 1) / 2 + j. Every sum starts with 0 and runs from left to right, each product rounded before it is added
-// (CXX_FLAGS in setup.py), so the results are those of the torch twin in interaction.py, bit for bit, whatever the
-// instruction set and however samples are shared out over threads.
+// A sample has V = F + 1 vectors of D floats: the bottom MLP's output, then F embedding rows. Pair (i, j), j < i, is
+// number i (i - 1) / 2 + j. Every sum starts with 0 and runs from left to right, each product rounded before it is
+// added (CXX_FLAGS in setup.py), so the results are those of the torch twin in interaction.py, bit for bit, whatever
+// the instruction set and however samples are shared out over threads.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>

@@ -19,8 +19,11 @@ inline __attribute__((always_inline)) bool place(const Id* __restrict ids, const
                                                  std::int64_t* __restrict rows) {
   std::uint64_t signs = 0;  // the highest bit is set by an id that is below 0, or not below the rows of its table
   for (std::int64_t number = 0; number < count; ++number) {
-    const auto* const coming = reinterpret_cast<const char*>(ids + samples[std::min(number + kAhead, count - 1)] * features);
-    for (std::size_t byte = 0; byte < static_cast<std::size_t>(features) * sizeof(Id); byte += kLineBytes) __builtin_prefetch(coming + byte);
+    const auto* const coming =
+        reinterpret_cast<const char*>(ids + samples[std::min(number + kAhead, count - 1)] * features);
+    for (std::size_t byte = 0; byte < static_cast<std::size_t>(features) * sizeof(Id); byte += kLineBytes) {
+      __builtin_prefetch(coming + byte);
+    }
     const Id* const from = ids + samples[number] * features;
     std::int64_t* const to = rows + number * features;
     for (std::int64_t feature = 0; feature < features; ++feature) {
@@ -40,6 +43,7 @@ BAGPIPE_EXPORT BAGPIPE_CLONES std::int64_t place_look_ups(const void* ids, std::
                                                           const std::int64_t* samples, std::int64_t count,
                                                           std::int64_t features, const std::int64_t* table_rows,
                                                           const std::int64_t* first_rows, std::int64_t* rows) {
-  return width == 4 ? place(static_cast<const std::int32_t*>(ids), samples, count, features, table_rows, first_rows, rows)
-                    : place(static_cast<const std::int64_t*>(ids), samples, count, features, table_rows, first_rows, rows);
+  return width == 4
+             ? place(static_cast<const std::int32_t*>(ids), samples, count, features, table_rows, first_rows, rows)
+             : place(static_cast<const std::int64_t*>(ids), samples, count, features, table_rows, first_rows, rows);
 }

@@ -1,5 +1,5 @@
-// Compresses chunks of a shard as HDF5's shuffle filter and h5py's LZF filter do, so that any h5py reads them, and reads
-// what those filters have written.
+// Compresses chunks of a shard as HDF5's shuffle filter and h5py's LZF filter do, so that any h5py reads them, and
+// reads what those filters have written.
 //
 // LZF (Marc Lehmann's liblzf) is a row of pieces: 000nnnnn and n + 1 bytes as they are, or nnnooooo [nnnnnnnn]
 // oooooooo, a repetition of n + 2 bytes that started o + 1 bytes ago, with more of n in its own byte where nnn is 7.

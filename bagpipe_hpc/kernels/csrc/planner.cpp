@@ -1,8 +1,8 @@
 // C interface of the native planner; bagpipe_hpc/kernels/native_planner.py is its only user.
 //
-// One thread at a time may use a planner, but for `load`, and for `measure_plan` and `write_plan` of batches before the one
-// that is decided, which may run meanwhile (planner/planner.h). After a failure of `load` or `decide` plans of batches that
-// were decided before may still be written; apart from that, after any failure, it can only be destroyed.
+// One thread at a time may use a planner, but for `load`, and for `measure_plan` and `write_plan` of batches before the
+// one that is decided, which may run meanwhile (planner/planner.h). After a failure of `load` or `decide` plans of
+// batches that were decided before may still be written; apart from that, after any failure, it can only be destroyed.
 
 #include <cstdint>
 #include <exception>
@@ -90,8 +90,8 @@ BAGPIPE_EXPORT std::int64_t bagpipe_planner_load(Planner* planner, const std::in
   return guarded(failure, [&] { planner->load({rows, look_ups, offsets, samples, features, slices}); });
 }
 
-// `free_group`: the group whose slots are free, and then the one whose slots were taken back last. `write_group`: that the
-// plan writes back, or -1 if none is written. `number`: of the batch that is decided.
+// `free_group`: the group whose slots are free, and then the one whose slots were taken back last. `write_group`: that
+// the plan writes back, or -1 if none is written. `number`: of the batch that is decided.
 BAGPIPE_EXPORT std::int64_t bagpipe_planner_decide(Planner* planner, std::int64_t* free_group,
                                                    std::int64_t latest_group, std::int64_t retiring_group,
                                                    std::int64_t write_group, std::uint32_t* number, Failure* failure) {
@@ -103,8 +103,8 @@ BAGPIPE_EXPORT std::int64_t bagpipe_planner_decide(Planner* planner, std::int64_
   });
 }
 
-// `number`: as `decide` gave it. `lengths`: those of the shared part's arrays, then of each trainer's; `counts` [2]: unique
-// and fetched rows.
+// `number`: as `decide` gave it. `lengths`: those of the shared part's arrays, then of each trainer's; `counts` [2]:
+// unique and fetched rows.
 BAGPIPE_EXPORT std::int64_t bagpipe_planner_measure_plan(Planner* planner, std::uint32_t number, std::int64_t* lengths,
                                                          std::int64_t* counts, Failure* failure) {
   return guarded(failure, [&] {
@@ -116,8 +116,9 @@ BAGPIPE_EXPORT std::int64_t bagpipe_planner_measure_plan(Planner* planner, std::
 }
 
 // `arrays`: as their lengths; `step`: training step that updates the rows, 0 for none.
-BAGPIPE_EXPORT std::int64_t bagpipe_planner_write_plan(Planner* planner, std::uint32_t number, const void* const* arrays,
-                                                       std::int64_t step, Failure* failure) {
+BAGPIPE_EXPORT std::int64_t bagpipe_planner_write_plan(Planner* planner, std::uint32_t number,
+                                                       const void* const* arrays, std::int64_t step,
+                                                       Failure* failure) {
   return guarded(failure, [&] {
     const std::shared_lock lock(planner->in_place);
     planner->write_plan(number, arrays);
@@ -147,8 +148,8 @@ BAGPIPE_EXPORT void bagpipe_planner_sizes(const Planner* planner, std::int64_t* 
   sizes[3] = planner->private_peak();
 }
 
-// `times` [4]: of its threads so far, of those that only load or of those that decide; the members of TeamTimes in their
-// order.
+// `times` [4]: of its threads so far, of those that only load or of those that decide; the members of TeamTimes in
+// their order.
 BAGPIPE_EXPORT void bagpipe_planner_times(const Planner* planner, std::int64_t is_loading, std::int64_t* times) {
   const bagpipe::TeamTimes found = is_loading != 0 ? planner->loading_times() : planner->times();
   times[0] = found.rounds;

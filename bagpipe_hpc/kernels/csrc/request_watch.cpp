@@ -27,7 +27,8 @@ constexpr double growth = 1.5;  // of the pauses between looks
 constexpr double second_ns = 1e9;
 constexpr unsigned long timer_slack_ns = 1000;  // 50,000 unless asked for: a pause of 20 us would take 75
 constexpr int64_t most_looks = 64;             // between two pauses, whatever they move on
-constexpr double shortest_sleep_ns = 10e3;      // to fall asleep and wake up takes longer: a shorter pause is spent awake
+// To fall asleep and wake up takes longer: a shorter pause is spent awake.
+constexpr double shortest_sleep_ns = 10e3;
 
 double now_ns() {
   timespec now;
@@ -88,8 +89,8 @@ BAGPIPE_EXPORT int64_t request_watch_hear(uint32_t* bell) {
   return reinterpret_cast<Bell*>(bell)->exchange(silent) == rung;
 }
 
-// Pause, look, and pause a little longer, until a group is complete, `limit_ns` have passed, or somebody rang, which
-// is heard with that. Group g has the requests from ends[g - 1] to ends[g]. Looks that take `moving_ns` a group have let
+// Pause, look, and pause a little longer, until a group is complete, `limit_ns` have passed, or somebody rang, which is
+// heard with that. Group g has the requests from ends[g - 1] to ends[g]. Looks that take `moving_ns` a group have let
 // MPI move something on, and the next ones may do so again: they do not count among the `looks` between two pauses.
 // Returns whether somebody has rung.
 BAGPIPE_EXPORT int64_t request_watch_wait(uint32_t* bell_at, void* get_status, int64_t handle_bytes,

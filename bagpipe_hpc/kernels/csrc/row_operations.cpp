@@ -330,7 +330,8 @@ BAGPIPE_EXPORT void apply_adagrad(float *weights, float *sums, int64_t width, co
     update(kernels->adagrad, Adagrad{weights, sums, lr, eps}, slots, gradients, rows, width, threads);
 }
 
-// `rest1` and `rest2` are 1 - beta1 and 1 - beta2; `step_size` and `root_scale` are the factors of rows/optimizers/adam.py.
+// `rest1` and `rest2` are 1 - beta1 and 1 - beta2; `step_size` and `root_scale` are the factors of
+// rows/optimizers/adam.py.
 BAGPIPE_EXPORT void apply_adam(float *weights, float *first, float *second, int64_t width, const int32_t *slots,
                                const float *gradients, int64_t rows, float beta1, float rest1, float beta2, float rest2,
                                float eps, float step_size, float root_scale, int32_t threads) {

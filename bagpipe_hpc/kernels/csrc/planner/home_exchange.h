@@ -21,8 +21,9 @@ namespace bagpipe {
 constexpr std::size_t kNext = 0;
 constexpr std::size_t kRest = 1;
 
-// Over which trainers rows travel: trainer t stands in row t / columns, column t % columns. Rows go to the trainer of the
-// sender's row that stands in the receiver's column, which passes them on (plan/exchange_grid.py). Straight: one row.
+// Over which trainers rows travel: trainer t stands in row t / columns, column t % columns. Rows go to the trainer of
+// the sender's row that stands in the receiver's column, which passes them on (plan/exchange_grid.py). Straight: one
+// row.
 struct TrainerGrid {
   std::size_t rows;
   std::size_t columns;
@@ -57,8 +58,8 @@ Place begin(Place& place, Place count) {
   return std::exchange(place, place + count);
 }
 
-// Of a batch, or of a part of its rows. When those of all parts are summed, each part has what lies in the parts before it:
-// so where its own rows begin.
+// Of a batch, or of a part of its rows. When those of all parts are summed, each part has what lies in the parts before
+// it: so where its own rows begin.
 struct BatchCounts {
   explicit BatchCounts(std::size_t trainers) : pairs(trainers * trainers), homes(trainers) {}
 
@@ -174,7 +175,9 @@ struct ExchangePlan {
     own.fetch_rows = own.fetch_slots = home.fetched;
     own.rows = own.versions = verify ? copies + lent_rows + home.solo : 0;
     std::int64_t sends = 0;
-    for (std::size_t user = 0; user < counts.trainers(); ++user) sends += sent(user, trainer, kNext) + sent(user, trainer, kRest);
+    for (std::size_t user = 0; user < counts.trainers(); ++user) {
+      sends += sent(user, trainer, kNext) + sent(user, trainer, kRest);
+    }
     return {own,
             kNumbers + (kPairs + (grid.is_direct() ? 0 : kKinds)) * static_cast<std::int64_t>(counts.trainers()),
             copies,
@@ -207,7 +210,9 @@ struct ExchangePlan {
     const auto put_relayed = [&](const auto& number) {  // of each trainer in the row, for each in the column
       const std::size_t row = trainer / grid.columns, column = trainer % grid.columns;
       for (std::size_t from = 0; from < grid.columns; ++from) {
-        for (std::size_t to = 0; to < grid.rows; ++to) put(number(row * grid.columns + from, to * grid.columns + column));
+        for (std::size_t to = 0; to < grid.rows; ++to) {
+          put(number(row * grid.columns + from, to * grid.columns + column));
+        }
       }
     };
     for (const std::size_t part : {kNow, kLater}) {

@@ -155,7 +155,9 @@ class HomePlanner final : public Planner {
     });
     team.run([&](std::size_t worker) {
       window_.write_positions(number, worker, team.size(), positions);
-      for (std::size_t part = worker; part < parts; part += team.size()) retirement_.write(part, draft.due, write_backs);
+      for (std::size_t part = worker; part < parts; part += team.size()) {
+        retirement_.write(part, draft.due, write_backs);
+      }
     });
     draft.due.clear();
   }
@@ -300,8 +302,9 @@ class HomePlanner final : public Planner {
     return grants;
   }
 
-  // What the plan needs to know of what changes when the next batch is decided: rows that it writes back, whose slots may be
-  // free then; and, with `has_following`, copies of the next batch's rows that leave when this one has updated them.
+  // What the plan needs to know of what changes when the next batch is decided: rows that it writes back, whose slots
+  // may be free then; and, with `has_following`, copies of the next batch's rows that leave when this one has updated
+  // them.
   void prepare(Draft& draft, std::int64_t write_group, bool has_following) {
     const std::uint32_t number = window_.decided();
     const std::int64_t in_segment = number - segment_start_ - 1;

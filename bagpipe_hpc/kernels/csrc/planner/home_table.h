@@ -77,8 +77,8 @@ class alignas(kLineBytes) HomeTable {
     return low;
   }
 
-  // Decide on a batch, in five parts: begin, which rows are fetched and dead, homes of popular rows, homes of the others,
-  // slots.
+  // Decide on a batch, in five parts: begin, which rows are fetched and dead, homes of popular rows, homes of the
+  // others, slots.
 
   // `knows_next`: whether the batch behind it is loaded.
   void begin(std::uint32_t number, bool knows_next) {
@@ -112,7 +112,8 @@ class alignas(kLineBytes) HomeTable {
     span.dead = dead_count;
   }
 
-  // Lists popular rows that are fetched. In the middle of a segment there are hardly any, so the branch is guessed well.
+  // Lists popular rows that are fetched. In the middle of a segment there are hardly any, so the branch is guessed
+  // well.
   void find_popular(std::uint32_t number, Span& span) {
     const BatchPairs& pairs = rows.users.of(number);
     const std::uint32_t* const fetched = lists(number).fetched.data() + span.first;
@@ -164,8 +165,8 @@ class alignas(kLineBytes) HomeTable {
     });
   }
 
-  // `grants` are the slots of each home's fetched rows, of which those before `taken` are those of other spans. Dead rows
-  // go to their places in `retired`, from `place`.
+  // `grants` are the slots of each home's fetched rows, of which those before `taken` are those of other spans. Dead
+  // rows go to their places in `retired`, from `place`.
   void assign(std::uint32_t number, const Span& span, const std::vector<Grant>& grants, std::int32_t first_private_slot,
               Counters<std::int64_t>& taken, RetiredRows& retired, std::int64_t place) {
     const RowUses uses = rows.uses(number);

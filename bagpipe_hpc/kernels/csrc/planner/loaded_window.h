@@ -26,9 +26,9 @@ namespace bagpipe {
 
 // A `Table` has TableRows `rows`, and the positions of a batch's indices, `positions(number)`.
 //
-// One thread may load a batch while others work on the decided batch, on the one behind it, and on those before it whose
-// plans are written. So what a load changes is its own (of `tables_` what TableRows loads with, and the memory of the new
-// batch), or links from batches behind the decided one.
+// One thread may load a batch while others work on the decided batch, on the one behind it, and on those before it
+// whose plans are written. So what a load changes is its own (of `tables_` what TableRows loads with, and the memory of
+// the new batch), or links from batches behind the decided one.
 template <class Table>
 class LoadedWindow {
  public:
@@ -42,7 +42,9 @@ class LoadedWindow {
         takes_any_features_(feature_tables_.empty()),
         team_(settings.deciding_threads()) {
     if (settings.loading_threads > 0) own_loaders_.emplace(static_cast<std::size_t>(settings.loading_threads));
-    for (std::int64_t thread = 0; thread < settings.writing_threads; ++thread) own_writing_.emplace_back(std::size_t{1});
+    for (std::int64_t thread = 0; thread < settings.writing_threads; ++thread) {
+      own_writing_.emplace_back(std::size_t{1});
+    }
     lists_ = std::vector<ListedLookUps>(loaders().size());
     for (const TableSettings& table : tables) {
       tables_.emplace_back(table, settings);
@@ -92,7 +94,9 @@ class LoadedWindow {
 
   // Takes the next batch into the window. After a WrongBatch the planner is of no use. `in_place` as in Planner.
   void load(const BatchRows& look_ups, std::shared_mutex& in_place) {
-    if (loaded_ == std::numeric_limits<std::uint32_t>::max()) throw std::overflow_error("batches are numbered in 32 bits");
+    if (loaded_ == std::numeric_limits<std::uint32_t>::max()) {
+      throw std::overflow_error("batches are numbered in 32 bits");
+    }
     if (takes_any_features_ && feature_tables_.size() != static_cast<std::size_t>(look_ups.features)) {
       const std::lock_guard lock(in_place);
       feature_tables_.assign(static_cast<std::size_t>(look_ups.features), 0);
@@ -107,8 +111,9 @@ class LoadedWindow {
     WorkerTeam& team = loaders();
     // A look-up costs little, a new row much more: it is the one that misses the caches; the batch before says how many
     // there are.
-    const std::vector<Share> shares =
-        share_out(team.size(), [&](Table& table) { return table.rows.look_ups() + 8 * table.rows.unique_rows(number - 1); });
+    const std::vector<Share> shares = share_out(team.size(), [&](Table& table) {
+      return table.rows.look_ups() + 8 * table.rows.unique_rows(number - 1);
+    });
     const bool is_turned = !look_ups.is_ragged() && can_turn_;
     if (is_turned) {
       turned_.make_room(look_ups);
@@ -157,7 +162,9 @@ class LoadedWindow {
   WorkerTeam& loaders() { return own_loaders_ ? *own_loaders_ : team_; }
 
   // The batch of the segment that comes so many before another one; its first, if there are not as many.
-  std::uint32_t before(std::uint32_t number, std::uint32_t count) const { return number - std::min(number - first_, count); }
+  std::uint32_t before(std::uint32_t number, std::uint32_t count) const {
+    return number - std::min(number - first_, count);
+  }
 
   void give_features_to_tables() {
     for (Table& table : tables_) table.rows.features.clear();
@@ -212,14 +219,16 @@ class LoadedWindow {
     return is_sound;
   }
 
-  // Tables of one feature are loaded side by side, block by block; the others one by one, since the order of their unique
-  // rows is that of whole features.
+  // Tables of one feature are loaded side by side, block by block; the others one by one, since the order of their
+  // unique rows is that of whole features.
 
   template <class Index>
   bool load_one_hot(const LoadedBatch& loaded, const Share& share, const BatchRows& batch, bool is_turned) {
     const auto load_block = [&](Table& table, std::int64_t feature, std::int64_t first) {
       Index* const indices = loaded.template indices<Index>(first, feature);
-      if (is_turned) return table.rows.load_column(batch, turned_.column(batch, feature, first), feature, first, indices);
+      if (is_turned) {
+        return table.rows.load_column(batch, turned_.column(batch, feature, first), feature, first, indices);
+      }
       const ColumnLookUps column{batch.rows + feature, batch.features, table.rows.settings().first_row, first};
       return table.rows.load_column(batch, column, feature, first, indices);
     };
@@ -244,7 +253,8 @@ class LoadedWindow {
   bool load_ragged(const LoadedBatch& loaded, const Share& share, const BatchRows& batch, ListedLookUps& list) {
     const std::vector<std::int64_t>& blocks = loaded.blocks;
     const auto load_block = [&](Table& table, std::int64_t feature, std::size_t block) {
-      return table.rows.load_bags(batch, feature, blocks[block], blocks[block + 1], list, loaded.template indices<Index>());
+      return table.rows.load_bags(batch, feature, blocks[block], blocks[block + 1], list,
+                                  loaded.template indices<Index>());
     };
     for (std::size_t block = 0; block + 1 < blocks.size(); ++block) {
       for (Table* table : share) {
@@ -264,7 +274,9 @@ class LoadedWindow {
 
   static void prefetch_block(const BatchRows& batch, std::int64_t first_sample) {
     const std::int64_t end = std::min(first_sample + kBlockSamples, batch.samples) * batch.features;
-    for (std::int64_t i = first_sample * batch.features; i < end; i += kRowsOfCacheLine) __builtin_prefetch(batch.rows + i);
+    for (std::int64_t i = first_sample * batch.features; i < end; i += kRowsOfCacheLine) {
+      __builtin_prefetch(batch.rows + i);
+    }
   }
 
   // A part is every so-manieth block, also where the slices of two trainers meet in it.

@@ -1,7 +1,7 @@
 // The look-ahead rules for rows that are replicated: the parts of `TableWindow` put together, slots, retirement.
 //
-// Gives the plans of planning/lookahead/rules.py, byte for byte, whatever the number of threads. A batch is decided on when
-// the plan before it is written.
+// Gives the plans of planning/lookahead/rules.py, byte for byte, whatever the number of threads. A batch is decided on
+// when the plan before it is written.
 #pragma once
 
 #include <algorithm>
@@ -71,7 +71,8 @@ class LookaheadPlanner final : public Planner {
   void measure_plan(std::uint32_t number, std::int64_t* lengths) override {
     auto& shared = *reinterpret_cast<SharedLengths*>(lengths);
     auto* const trainers = reinterpret_cast<TrainerLengths*>(&shared + 1);
-    const std::int64_t now = total_.on_list(kNow), later = total_.on_list(kLater), fetched = total_.fetched(kSharedPool);
+    const std::int64_t now = total_.on_list(kNow), later = total_.on_list(kLater);
+    const std::int64_t fetched = total_.fetched(kSharedPool);
     const std::int64_t verified = verify_ ? now + later : 0;
     shared = {now, later, fetched, fetched, verified, verified};
     const LoadedBatch& batch = window_.batch(number);

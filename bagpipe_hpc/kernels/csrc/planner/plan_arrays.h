@@ -37,7 +37,9 @@ struct PositionsOutput {
 
   static bool are_narrow(std::int64_t rows) { return rows <= 1 << 16; }
   // Of the array, as lengths say it: ~n where n positions are narrow.
-  static std::int64_t length(std::int64_t positions, std::int64_t rows) { return are_narrow(rows) ? ~positions : positions; }
+  static std::int64_t length(std::int64_t positions, std::int64_t rows) {
+    return are_narrow(rows) ? ~positions : positions;
+  }
 };
 
 }  // namespace bagpipe

@@ -45,9 +45,9 @@ struct SlotsUsedUp : std::runtime_error {
 };
 
 // While one thread decides on a batch, another one may load the batch that comes first behind its window, and as many
-// others as `writing_threads` may write the plans of those before it. The plans are the same: what is decided on a batch
-// depends on links within its window, a load makes links of later batches alone, and a plan is written from what was kept
-// when its batch was decided.
+// others as `writing_threads` may write the plans of those before it. The plans are the same: what is decided on a
+// batch depends on links within its window, a load makes links of later batches alone, and a plan is written from what
+// was kept when its batch was decided.
 class Planner {
  public:
   static constexpr std::int64_t kNotWritten = -1;
@@ -69,8 +69,8 @@ class Planner {
   // Takes the slots of groups up to `group` back.
   virtual void free_slots(std::int64_t group) = 0;
 
-  // Lengths of the arrays of the plan of decided batch `number`. Those of the shared part, then of each trainer's, in the
-  // order of the fields in batch_plan.py.
+  // Lengths of the arrays of the plan of decided batch `number`. Those of the shared part, then of each trainer's, in
+  // the order of the fields in batch_plan.py.
   virtual void measure_plan(std::uint32_t number, std::int64_t* lengths) = 0;
   // The same for a plan that only writes back, when no plan is left to be written.
   virtual void measure_closing_plan(std::int64_t write_group, std::int64_t* lengths) = 0;

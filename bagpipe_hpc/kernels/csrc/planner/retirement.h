@@ -115,8 +115,8 @@ class Retirement {
   bool has(std::int64_t latest) const { return !retired_.empty() && retired_.front()->group <= latest; }
   std::int64_t oldest_group() const { return retired_.front()->group; }
 
-  // Takes the slots of groups up to `group` back. Pools: the shared one, then each trainer's. run(work) calls work(part)
-  // for all parts.
+  // Takes the slots of groups up to `group` back. Pools: the shared one, then each trainer's. run(work) calls
+  // work(part) for all parts.
   template <class Run>
   void free_slots(std::int64_t group, std::vector<SlotPool>& pools, const Run& run) {
     if (!has(group)) return;
@@ -146,11 +146,13 @@ class Retirement {
     }
   }
 
-  // Those of groups up to `group` that no plan has written back: the next one does. They are kept until it is written, also
-  // where `free_slots` has dropped them before.
+  // Those of groups up to `group` that no plan has written back: the next one does. They are kept until it is written,
+  // also where `free_slots` has dropped them before.
   DueRows take_due(std::int64_t group) {
     DueRows due;
-    for (; written_ < retired_.size() && retired_[written_]->group <= group; ++written_) due.push_back(retired_[written_]);
+    for (; written_ < retired_.size() && retired_[written_]->group <= group; ++written_) {
+      due.push_back(retired_[written_]);
+    }
     return due;
   }
 
@@ -191,7 +193,8 @@ class Retirement {
     }
   }
   void write_closing_plan(const void* const* arrays) {
-    const auto* const trainers = reinterpret_cast<const TrainerArrays*>(reinterpret_cast<const SharedArrays*>(arrays) + 1);
+    const auto& shared = *reinterpret_cast<const SharedArrays*>(arrays);
+    const auto* const trainers = reinterpret_cast<const TrainerArrays*>(&shared + 1);
     std::vector<WriteBackOutput> outputs;
     for (std::size_t trainer = 0; trainer < trainers_; ++trainer) {
       outputs.push_back({trainers[trainer].write_back_rows, trainers[trainer].write_back_slots});

@@ -161,8 +161,8 @@ class AllUsers {
     std::stable_sort(parts_.begin(), parts_.end(), [](const Begun& a, const Begun& b) { return a.user < b.user; });
   }
 
-  // Calls work(meeting, row, user, is_new) for all meetings, one user after the other. Where features share the table, a
-  // user may meet a row in several parts: it is new to it in the first one.
+  // Calls work(meeting, row, user, is_new) for all meetings, one user after the other. Where features share the table,
+  // a user may meet a row in several parts: it is new to it in the first one.
   template <class Work>
   void each_meeting(const Work& work) {
     const auto each_of = [&](const Begun& part, const auto& is_new) {

@@ -67,8 +67,8 @@ class TableRows {
     users.begin(number, new_uses_, look_ups_, most_rows());
   }
 
-  // Takes in the block of a one-hot feature that begins with `first_sample`; `look_ups` are those of the feature. Returns
-  // whether all its rows are the table's; if not, the planner is of no use.
+  // Takes in the block of a one-hot feature that begins with `first_sample`; `look_ups` are those of the feature.
+  // Returns whether all its rows are the table's; if not, the planner is of no use.
   template <class LookUps, class Index>
   bool load_column(const BatchRows& batch, const LookUps look_ups, std::int64_t feature, std::int64_t first_sample,
                    Index* indices) {

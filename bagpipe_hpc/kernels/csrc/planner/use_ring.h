@@ -44,11 +44,13 @@ struct RowUses {
 class UseRing {
  public:
   explicit UseRing(std::int64_t batches) : batches_(batches) {
-    while (parts_.size() < static_cast<std::size_t>(batches)) parts_.resize(std::max<std::size_t>(1, 2 * parts_.size()));
+    while (parts_.size() < static_cast<std::size_t>(batches)) {
+      parts_.resize(std::max<std::size_t>(1, 2 * parts_.size()));
+    }
   }
 
-  // Makes room for batch `number`, of up to `most` rows. Batches before `oldest` are of no use any more; the others stay
-  // where they are unless nobody holds `in_place`.
+  // Makes room for batch `number`, of up to `most` rows. Batches before `oldest` are of no use any more; the others
+  // stay where they are unless nobody holds `in_place`.
   void open(std::uint32_t number, std::uint32_t oldest, std::int64_t most, std::shared_mutex& in_place) {
     most = std::max(most, kLeastRoom);
     std::int64_t first = find_room(number, oldest, most);
