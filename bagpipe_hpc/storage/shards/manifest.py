@@ -6,7 +6,6 @@ Standard library only. A manifest is read as if a stranger had written it: every
 import hashlib
 import json
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,6 +21,14 @@ from bagpipe_hpc.storage.checked_json import (
     Must,
     Sha256,
     read_json,
+)
+from bagpipe_hpc.storage.shards.agreement import (
+    check_features,
+    check_graph,
+    check_names,
+    check_shards,
+    check_sums,
+    check_tables,
 )
 from bagpipe_hpc.storage.shards.entries import (
     SPARSE_INT32_ROWS,
@@ -302,30 +309,25 @@ class _Document:
 
     def __post_init__(self) -> None:
         self._check_version()
-        self._check_columns()
+        features = self.features or ()
+        names = {"features": [feature.name for feature in features], "labels": self.labels or (), "others": self.others}
+        check_names(names)
+        check_features(features, self.tables)
         manifest = self.manifest
-        _check_shards(manifest)
+        for split in SPLITS:
+            check_shards(f"shards.{split}", manifest.shards(split), manifest.features, len(manifest.labels))
         for split, rows in (("train", self.rows.train), ("test", self.rows.test)):
             if rows != manifest.rows(split):
                 raise FieldError(f"rows.{split}", f"is {rows}, not the sum of its shards' rows, {manifest.rows(split)}")
         if self.label_rate != manifest.label_rate:
             raise FieldError("label_rate", f"is {self.label_rate}, not that of the shards, {manifest.label_rate}")
-        for name, numbers in (("tables", manifest.table_rows), ("rows", (self.rows.train, self.rows.test))):
-            if sum(numbers) >= 1 << 63:
-                raise FieldError(name, f"adds up to {sum(numbers)} rows, which is no 64-bit number")
+        check_sums({"tables": manifest.table_rows, "rows": (self.rows.train, self.rows.test)})
         files = [shard.file for shard in manifest.train + manifest.test]
         files += [info.file for info in (self.vocabularies, self.waiting, self.graph) if info]
         if len(set(files)) != len(files):
             raise FieldError("shards", "names a file twice")
-        if not self.tables:
-            raise FieldError("tables", "names none")
-        is_of_nodes = [feature.ragged for feature in manifest.features] == [False]
-        if self.graph is not None and not is_of_nodes:
-            raise FieldError("graph", "stands beside other features than the one whose ids are its nodes")
-        names = {table.name for table in self.tables}
-        for name, listed in (("tables", [table.name for table in self.tables]), ("hashed_tables", self.hashed_tables)):
-            for table in (table for table, count in Counter(listed).items() if count > 1 or table not in names):
-                raise FieldError(name, f"names {table!r:.80}{' twice' if table in names else ', no table'}")
+        check_tables(self.tables, self.hashed_tables)
+        check_graph(self.graph, manifest.features)
 
     def _check_version(self) -> None:
         """Refuse fields that the version does not have, and a version without its fields."""
@@ -334,42 +336,6 @@ class _Document:
                 raise FieldError(name, f"is unknown in schema_version {SCHEMA_VERSION}")
             if self.schema_version == RAGGED_SCHEMA_VERSION and getattr(self, name) in (None, ()):
                 raise FieldError(name, "is missing" if getattr(self, name) is None else "names none")
-
-    def _check_columns(self) -> None:
-        """Check the names of features, of their tables and of labels."""
-        features = self.features or ()
-        listed_names = ("features", [feature.name for feature in features]), ("labels", self.labels or ())
-        for name, listed in (*listed_names, ("others", self.others)):
-            for twice in (column for column, count in Counter(listed).items() if count > 1):
-                raise FieldError(name, f"names {twice!r:.80} twice")
-        names = {table.name for table in self.tables}
-        for number, feature in enumerate(features):
-            if feature.table not in names:
-                raise FieldError(f"features[{number}].table", f"is {feature.table!r:.80}, no table")
-        looked_up = {feature.table for feature in features}
-        for number, table in enumerate(self.tables if features else ()):
-            if table.name not in looked_up:
-                raise FieldError(f"tables[{number}]", f"is {table.name!r:.80}, which no feature looks up")
-
-
-def _check_shards(manifest: ShardManifest) -> None:
-    """Check the entries of shards against the labels and the ragged features."""
-    ragged, labels = manifest.ragged_features, len(manifest.labels)
-    for split in SPLITS:
-        for number, shard in enumerate(manifest.shards(split)):
-            place = f"shards.{split}[{number}]"
-            if len(shard.more_positives) != labels - 1:
-                raise FieldError(
-                    f"{place}.more_positives", f"has {len(shard.more_positives)} numbers for {labels} labels"
-                )
-            if len(shard.values) != len(ragged):
-                raise FieldError(
-                    f"{place}.values", f"has {len(shard.values)} numbers for {len(ragged)} ragged features"
-                )
-            for feature, values in zip(ragged, shard.values, strict=True):
-                if values > shard.rows * feature.longest:
-                    problem = f"is {values} for {feature.name}, more than {shard.rows} rows of {feature.longest} each"
-                    raise FieldError(f"{place}.values", problem)
 
 
 def _plain_features(tables: tuple[TableInfo, ...]) -> tuple[FeatureInfo, ...]:
