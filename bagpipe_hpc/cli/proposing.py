@@ -8,7 +8,7 @@ from bagpipe_hpc.cli.streams import write_for_programs
 
 def propose(arguments: Namespace) -> int:
     """Print the schema, to be kept in a file and looked at."""
-    from data_prep.schema.proposal import propose_schema
+    from data_prep.schema.proposal.propose import propose_schema
 
     write_for_programs(propose_schema(arguments.file), "utf-8")
     return EXIT_OK

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from data_prep.schema.list_texts import find_list
+from data_prep.schema.proposal.list_texts import find_list
 
 CITIES = ["New York", "New Orleans", "Los Angeles", "San Diego", "San Francisco", "Chicago", "El Paso", "Fort Worth",
           "Salt Lake City", "Boston", "Kansas City", "Mexico City", "Las Vegas", "St Louis"]  # fmt: skip

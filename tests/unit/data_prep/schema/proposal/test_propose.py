@@ -13,7 +13,7 @@ from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
 from data_prep.schema.columns import CategoricalColumn, MultiHotColumn, SequenceColumn
 from data_prep.schema.document import Schema, load_schema, to_document
-from data_prep.schema.proposal import propose_schema
+from data_prep.schema.proposal.propose import propose_schema
 from tests.real_clicks import FIRST_ROWS
 
 

@@ -1,0 +1,1 @@
+"""`bagpipe schema`: proposes a schema for files from a sample of one."""
