@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.storage.shards.vocabulary import Int64s, TableUse, TableValues, TableVocabulary
 from bagpipe_hpc.storage.shards.waiting_values import WaitingValues
-from data_prep.formats.layout import Values
+from data_prep.formats.columns import Values
 from data_prep.vocabulary import add_unknown, places_of
 from data_prep.wide_values import CountedValues
 

@@ -21,7 +21,8 @@ from bagpipe_hpc.kernels.wide_ids import (
 )
 from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary
 from data_prep import vocabulary, wide_values
-from data_prep.formats.layout import IdRule, Table, Values
+from data_prep.formats.columns import Values
+from data_prep.formats.layout import IdRule, Table
 from data_prep.parsed_rows import ParsedRows, values_of
 from data_prep.vocabulary import Ids, Numbering, by_count
 from data_prep.wide_values import CountedValues

@@ -9,7 +9,8 @@ from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.storage.shards.writer import COMPRESSIONS
 from data_prep.backend import BACKENDS
 from data_prep.formats import buckets
-from data_prep.formats.layout import IdRule, RowLayout, Table, TableLimits, Values
+from data_prep.formats.columns import TableLimits, Values
+from data_prep.formats.layout import IdRule, RowLayout, Table
 
 _GROWN = (
     "old ids stay; a value that the day uses, and all days min_count times, gets one that no value has, else a new "

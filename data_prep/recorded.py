@@ -21,7 +21,8 @@ from bagpipe_hpc.storage.shards.vocabulary import (
 )
 from data_prep.backend import choose_backend
 from data_prep.formats.checked_rows import checked_refinement
-from data_prep.formats.layout import RowLayout, SparseList, Values, table_of
+from data_prep.formats.columns import SparseList, Values, table_of
+from data_prep.formats.layout import RowLayout
 from data_prep.formats.load import load_format
 from data_prep.formats.source_format import Refine, SourceFormat
 from data_prep.preparation_state import FITTED

@@ -21,7 +21,8 @@ from bagpipe_hpc.storage.shards.entries import SPARSE_INT32_ROWS, FeatureInfo, S
 from bagpipe_hpc.storage.shards.manifest import SCHEMA_VERSION, ShardManifest
 from bagpipe_hpc.storage.shards.samples import CHUNK_ROWS, Samples
 from bagpipe_hpc.storage.shards.writer import write_shard
-from data_prep.formats.layout import RowLayout, Sparse, SparseList, table_of
+from data_prep.formats.columns import Sparse, SparseList, table_of
+from data_prep.formats.layout import RowLayout
 from data_prep.ordered_map import ordered_map
 from data_prep.parsed_rows import ParsedRows
 from data_prep.ranks.board import Stage, Tell

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from bagpipe_hpc.storage.shards.vocabulary import TableValues, TableVocabulary
 from bagpipe_hpc.storage.shards.waiting_values import WaitingValues
 from data_prep import wide_values
-from data_prep.formats.layout import IdRule, Table, Values
+from data_prep.formats.columns import Values
+from data_prep.formats.layout import IdRule, Table
 from data_prep.ordered_map import ordered_map, worker_threads
 from data_prep.parsed_rows import ParsedRows
 from data_prep.wide_values import CountedValues

@@ -8,8 +8,9 @@ import pyarrow as pa
 
 from bagpipe_hpc.config.doors import SettingError
 from data_prep.formats import native_criteo
+from data_prep.formats.columns import Dense, Label, Sparse, Values
 from data_prep.formats.delimited import BadLine
-from data_prep.formats.layout import Dense, Label, Sparse, TextLayout, Values
+from data_prep.formats.layout import TextLayout
 from data_prep.formats.source_format import BlockParser, SourceFormat
 
 INTEGER_NAMES = tuple(f"I{number}" for number in range(1, 14))

@@ -16,8 +16,9 @@ import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
 from bagpipe_hpc.storage.shards.entries import GROUP, TIMESTAMP
+from data_prep.formats.columns import Group, Time, Unused
 from data_prep.formats.fields import bucket_column, problem, read_fields, shown, text_type
-from data_prep.formats.layout import Group, RowLayout, TextFields, Time, Unused
+from data_prep.formats.layout import RowLayout, TextFields
 from data_prep.formats.native_delimited import NativeFields
 
 RowsOf = Callable[[Mapping[str, pa.Array]], pa.RecordBatch]

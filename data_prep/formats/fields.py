@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from data_prep.formats.buckets import buckets
+from data_prep.formats.columns import Column, Dense, Group, Label, Sparse, SparseList, Time, Values, Weight
 from data_prep.formats.hex_columns import DIGITS, parse_hex
-from data_prep.formats.layout import Column, Dense, Group, Label, Sparse, SparseList, Time, Values, Weight
 from data_prep.formats.value_lists import parse_lists
 from data_prep.wide_values import hash_keys
 

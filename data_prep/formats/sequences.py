@@ -5,7 +5,8 @@ A CSV with a header. `bagpipe generate --kind sequences` writes it; a user's own
 
 from typing import Any
 
-from data_prep.formats.layout import Dense, Label, Sparse, SparseList, TextLayout, Values, Weight
+from data_prep.formats.columns import Dense, Label, Sparse, SparseList, Values, Weight
+from data_prep.formats.layout import TextLayout
 from data_prep.formats.source_format import SourceFormat
 
 LAYOUT = TextLayout(

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from data_prep.formats.layout import SparseList
+from data_prep.formats.columns import SparseList
 
 ParseValues = Callable[[pa.Array], pa.Array]
 """Reads texts `[V]`, none of which is missing.

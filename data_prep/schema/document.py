@@ -12,7 +12,8 @@ from bagpipe_hpc.config.doors import SettingError
 from bagpipe_hpc.config.values import CURES, converted, toml_value
 from bagpipe_hpc.errors import ConfigError, FileError, read_small
 from bagpipe_hpc.storage.shards.entries import GROUP, TIMESTAMP, is_stored_name
-from data_prep.formats.layout import SEPARATORS, Values
+from data_prep.formats.columns import Values
+from data_prep.formats.layout import SEPARATORS
 from data_prep.schema.agreement import (
     check_derived,
     check_one,

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from bagpipe_hpc.errors import ConfigError, DataError
+from data_prep.formats.columns import Column, Unused
 from data_prep.formats.delimited import DelimitedParser
-from data_prep.formats.layout import Column, RowLayout, TextFields, Unused
+from data_prep.formats.layout import RowLayout, TextFields
 from data_prep.formats.source_format import ColumnInput, Parts, Refine, SourceFormat, TextInput, row_schema
 from data_prep.formats.unlabelled import UNNEEDED, absent_by_count
 from data_prep.input_files import first_line, first_row

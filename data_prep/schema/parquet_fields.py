@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from data_prep.formats.columns import Column, Dense, Group, Label, Sparse, SparseList, Time, Values, Weight
 from data_prep.formats.delimited import BadLine, RowsOf
 from data_prep.formats.fields import problem, read_fields, shown, text_type, value_type
-from data_prep.formats.layout import Column, Dense, Group, Label, Sparse, SparseList, Time, Values, Weight
 from data_prep.schema.missing_values import without_missing
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}

@@ -11,13 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from data_prep.formats.delimited import dense_column, label_column, other_columns
-from data_prep.formats.layout import (
+from data_prep.formats.columns import (
     Column,
     Dense,
     Group,
     Label,
-    RowLayout,
     Sparse,
     SparseList,
     TableLimits,
@@ -26,6 +24,8 @@ from data_prep.formats.layout import (
     Values,
     Weight,
 )
+from data_prep.formats.delimited import dense_column, label_column, other_columns
+from data_prep.formats.layout import RowLayout
 from data_prep.schema.columns import (
     CategoricalColumn,
     GroupColumn,

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from bagpipe_hpc.terminal import counted
+from data_prep.formats.columns import Column, Dense, Sparse, Time, Values
 from data_prep.formats.fields import problem
-from data_prep.formats.layout import Column, Dense, Sparse, Time, Values
 from data_prep.schema.columns import (
     CategoricalColumn,
     LabelColumn,

@@ -7,8 +7,8 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from data_prep.formats.columns import Sparse, SparseList, Values
 from data_prep.formats.fields import problem
-from data_prep.formats.layout import Sparse, SparseList, Values
 
 _STRONG, _WEAK = ("|", ";", "^"), (" ", ",")
 """Separators that hardly occur in names, and those that often do."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from data_prep.formats.layout import SparseList, Unused
+from data_prep.formats.columns import SparseList, Unused
 from data_prep.schema.columns import SchemaColumn
 from data_prep.schema.parquet_fields import ParquetFields, has_weights, unreadable
 from data_prep.schema.rows import field_of

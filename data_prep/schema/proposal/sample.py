@@ -12,8 +12,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from bagpipe_hpc.errors import DataError
+from data_prep.formats.columns import Dense
 from data_prep.formats.fields import problem
-from data_prep.formats.layout import Dense, split_quoted
+from data_prep.formats.layout import split_quoted
 from data_prep.parquet_blocks import column_types, is_parquet, read_rows
 from data_prep.schema.document import FileRules
 from data_prep.schema.parquet_fields import has_weights

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.shards.waiting_values import WaitingValues
 from data_prep.counted_tables import Counted, _save, count_tables, counted_tables, deal_tables
-from data_prep.formats.layout import Table, Values
+from data_prep.formats.columns import Values
+from data_prep.formats.layout import Table
 from data_prep.hashed_counts import HashedCounts
 from data_prep.ordered_map import worker_threads
 from data_prep.parsed_rows import ParsedRows

@@ -31,7 +31,7 @@ from bagpipe_hpc.storage.shards.vocabulary import TableUse, TableVocabulary, rea
 from bagpipe_hpc.storage.shards.waiting_values import WaitingValues, read_waiting
 from bagpipe_hpc.tools.inspection import describe
 from data_prep import hashed_counts, vocabulary, wide_values
-from data_prep.formats.layout import Values
+from data_prep.formats.columns import Values
 from data_prep.generate import generate_clicks
 from data_prep.growth import GrowthRules, KnownTable, TableGrowth, growth_text
 from data_prep.prepare import prepare_clicks

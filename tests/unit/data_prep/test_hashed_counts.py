@@ -9,7 +9,8 @@ import pytest
 
 from data_prep import hashed_counts
 from data_prep.backend import choose_backend
-from data_prep.formats.layout import IdRule, Table, Values
+from data_prep.formats.columns import Values
+from data_prep.formats.layout import IdRule, Table
 from data_prep.formats.load import load_format
 from data_prep.hashed_counts import count_hashed
 from data_prep.parsed_rows import ParsedRows, Part

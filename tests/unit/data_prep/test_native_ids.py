@@ -12,7 +12,8 @@ from bagpipe_hpc.kernels.shared_library import is_built
 from bagpipe_hpc.kernels.value_ids import ValueCounter
 from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary
 from data_prep import native_ids, vocabulary
-from data_prep.formats.layout import IdRule, Table, Values
+from data_prep.formats.columns import Values
+from data_prep.formats.layout import IdRule, Table
 from data_prep.wide_values import CountedValues
 from tests.drawing import share_of
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from bagpipe_hpc.kernels.shared_library import is_built
 from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary
 from data_prep import native_ids, vocabulary, wide_values
-from data_prep.formats.layout import IdRule, Table, Values
+from data_prep.formats.columns import Values
+from data_prep.formats.layout import IdRule, Table
 from data_prep.wide_values import CountedValues
 from tests.drawing import share_of
 

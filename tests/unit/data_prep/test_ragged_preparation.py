@@ -20,7 +20,8 @@ from bagpipe_hpc.storage.shards.entries import FeatureInfo
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
 from bagpipe_hpc.storage.shards.vocabulary import read_vocabulary
-from data_prep.formats.layout import Dense, Label, Sparse, SparseList, TextLayout, Values, Weight
+from data_prep.formats.columns import Dense, Label, Sparse, SparseList, Values, Weight
+from data_prep.formats.layout import TextLayout
 from data_prep.formats.source_format import SourceFormat
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary
-from data_prep.formats.layout import Values
+from data_prep.formats.columns import Values
 from data_prep.vocabulary import HashedIds, Vocabulary, VocabularyIds, counted_values, counts_of_ids
 from tests.unit.data_prep.test_wide_values import assert_counted
 

@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 
 from bagpipe_hpc.errors import ConfigError, DataError
+from data_prep.formats.columns import Dense, Label, Sparse, Values
 from data_prep.formats.delimited import BadLine
-from data_prep.formats.layout import Dense, Label, Sparse, TextLayout, Values
+from data_prep.formats.layout import TextLayout
 from data_prep.formats.source_format import Refine, SourceFormat
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings

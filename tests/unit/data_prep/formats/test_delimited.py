@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import data_prep.formats.delimited
+from data_prep.formats.columns import Dense, Label, Sparse, Time, Unused, Values
 from data_prep.formats.delimited import BadLine, DelimitedParser, layout_rows
-from data_prep.formats.layout import Dense, Label, Sparse, TextLayout, Time, Unused, Values
+from data_prep.formats.layout import TextLayout
 from data_prep.formats.source_format import row_schema
 
 COLUMNS = (

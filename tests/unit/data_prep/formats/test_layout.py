@@ -5,20 +5,9 @@ import re
 import pytest
 
 from bagpipe_hpc.errors import ConfigError
+from data_prep.formats.columns import Column, Dense, Label, Sparse, SparseList, TableLimits, Unused, Values, Weight
 from data_prep.formats.criteo import LAYOUT
-from data_prep.formats.layout import (
-    Column,
-    Dense,
-    Label,
-    Sparse,
-    SparseList,
-    Table,
-    TableLimits,
-    TextLayout,
-    Unused,
-    Values,
-    Weight,
-)
+from data_prep.formats.layout import Table, TextLayout
 
 LABEL, ITEM = Label("bought"), Sparse("item")
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from bagpipe_hpc.kernels.delimited_text import DelimitedText, Kind, TextColumn
 from bagpipe_hpc.kernels.shared_library import is_built
+from data_prep.formats.columns import Dense, Group, Label, Sparse, SparseList, Time, Unused, Values, Weight
 from data_prep.formats.delimited import DelimitedParser
-from data_prep.formats.layout import Dense, Group, Label, Sparse, SparseList, TextFields, Time, Unused, Values, Weight
+from data_prep.formats.layout import TextFields
 from data_prep.formats.native_delimited import LIBRARY, NativeFields
 from tests.drawing import share_of
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from data_prep.formats.columns import Label, Sparse, SparseList, Values, Weight
 from data_prep.formats.delimited import BadLine, DelimitedParser, layout_rows
-from data_prep.formats.layout import Label, Sparse, SparseList, TextLayout, Values, Weight
+from data_prep.formats.layout import TextLayout
 from data_prep.formats.source_format import row_schema
 from data_prep.formats.value_lists import list_values
 
