@@ -91,7 +91,7 @@ class RawDataset:
         """Look up where the chunks of a dataset lie; None where only HDF5 can read it.
 
         Raises:
-            DataError: HDF5 cannot say where.
+            DataError: HDF5 cannot say where, or says what cannot be.
         """
         dataset = shard.file[name]
         if dataset.chunks is None or dataset.chunks[1:] != dataset.shape[1:] or shard.file.userblock_size:
@@ -103,12 +103,14 @@ class RawDataset:
                 return None
             chunks: list[Any] = []
             dataset.id.chunk_iter(chunks.append)
+            file_bytes = shard.file.id.get_filesize()
         chunk_rows = int(dataset.chunks[0])
-        # They come in any order. All are there: `check_datasets` has counted them.
-        offsets, sizes, masks = np.zeros((3, len(chunks)), dtype=np.int64)
-        for chunk in chunks:
-            number = chunk.chunk_offset[0] // chunk_rows
-            offsets[number], sizes[number], masks[number] = chunk.byte_offset, chunk.size, chunk.filter_mask
+        chunks.sort(key=lambda chunk: chunk.chunk_offset)  # they come in any order
+        each_once = [chunk.chunk_offset[0] for chunk in chunks] == list(range(0, dataset.shape[0], chunk_rows))
+        if not each_once or any(chunk.byte_offset + chunk.size > file_bytes for chunk in chunks):
+            raise shard.unfit(f"HDF5's list of the chunks of {name} does not have each of them once, inside the file")
+        places = [(chunk.byte_offset, chunk.size, chunk.filter_mask) for chunk in chunks]
+        offsets, sizes, masks = np.array(places, dtype=np.int64).reshape(-1, 3).T
         return cls(shard.path, name, dataset.shape, dataset.dtype, chunk_rows, filters, offsets, sizes, masks, decoder)
 
     def read(self, first: int, last: int, kept: KeptChunks) -> NDArray[Any]:

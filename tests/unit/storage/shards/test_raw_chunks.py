@@ -1,5 +1,6 @@
 """Chunks that are read without HDF5 are what HDF5 reads; what is damaged is named, what it must read is left to it."""
 
+import contextlib
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -106,6 +107,26 @@ def test_a_damaged_chunk_names_its_file(
     damage(shard.path, raw)
     with pytest.raises(DataError, match=r"a\.h5: cannot be read"):
         raw.read(0, ROWS, KeptChunks())
+
+
+@pytest.mark.parametrize("change", [0x01, 0x80, 0xFF])
+def test_a_damaged_list_of_chunks_names_its_file(tmp_path: Path, change: int) -> None:
+    """HDF5 itself checks little of it: not that chunks lie in the dataset, in the file, or that each is there once."""
+    path = tmp_path / "a.h5"
+    shard = write(path, chunks=(CHUNK, 3), compression="lzf", shuffle=True)
+    shard.file.close()
+    content = path.read_bytes()
+    first = content.index(b"TREE", content.index(b"TREE") + 4)  # the second such node lists the chunks
+    refused: list[str] = []
+    for place in range(first + 24, first + 24 + 40 * (ROWS // CHUNK)):
+        path.write_bytes(content[:place] + bytes([content[place] ^ change]) + content[place + 1 :])
+        with contextlib.closing(h5py.File(path, "r")) as file:
+            try:
+                find(OpenShard(path, shard.info, file)).read(0, ROWS, KeptChunks())
+            except DataError as error:
+                refused.append(str(error))
+    assert all(message.startswith(f"{path}: ") for message in refused)
+    assert sum("does not have each of them once" in message for message in refused) > 30
 
 
 def test_a_chunk_that_inflates_to_more_than_it_should_is_refused(tmp_path: Path) -> None:
