@@ -67,7 +67,10 @@ class ParquetFields:
             try:
                 read_column(row.column(kind.name), kind, self._missing)
             except _TYPE_ERRORS as error:
-                value = row.column(kind.name)[0].as_py()
+                try:
+                    value = row.column(kind.name)[0].as_py()
+                except UnicodeDecodeError as no_text:
+                    return f"{kind.name} holds {shown(no_text.object)}, which is no UTF-8 text"
                 field = _written(value)
                 if isinstance(value, list):
                     found = _item_problem(kind, value)
@@ -193,6 +196,7 @@ def _present(column: pa.Array, missing: Sequence[str]) -> pa.Array:
     plain = _plain(column.type)
     if pa.types.is_string(plain) or pa.types.is_binary(plain):
         column = column.cast(pa.string())
+        column.validate(full=True)  # whoever wrote the file may have called any bytes a text
     return without_missing(column, missing)
 
 

@@ -14,6 +14,7 @@ from data_prep.schema.rows import field_of
 
 _FIRST_ROWS = 16
 """Rows that are tried first: if all rows are bad, to find the reason for each would take long."""
+_NO_TEXT = "\N{REPLACEMENT CHARACTER}"
 _ZERO_AND_ONE = {"0.0": "0", "1.0": "1"}
 
 
@@ -32,7 +33,8 @@ def is_time(found: pa.DataType) -> bool:
 def texts_of(column: pa.Array) -> tuple[str | None, ...]:
     """The values of a column as they would be written in text, `[n]`; lists with `|` between values; None if missing.
 
-    Times, which have types of their own, are only marked as present or missing. Other structures count as missing.
+    Times, which have types of their own, are only marked as present or missing. Other structures count as missing. A
+    column with a text that is not UTF-8 has only texts that no column holds: `refusal` says what is wrong with it.
     """
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
@@ -40,7 +42,10 @@ def texts_of(column: pa.Array) -> tuple[str | None, ...]:
         return tuple("a time" if there else None for there in column.is_valid().to_pylist())
     if pa.types.is_nested(column.type) and not is_list(column.type):
         return (None,) * len(column)
-    texts = tuple(_written(value) for value in column.to_pylist())
+    try:
+        texts = tuple(map(_written, column.to_pylist()))
+    except UnicodeDecodeError:
+        return (_NO_TEXT,) * len(column)
     if set(texts) == {"0.0", "1.0"}:
         return tuple(text and _ZERO_AND_ONE[text] for text in texts)
     return texts

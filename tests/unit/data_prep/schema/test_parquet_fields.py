@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
@@ -248,3 +249,37 @@ def test_words_mean_numbers_however_they_are_written_but_no_values_of_lists(tmp_
     found = prepared(tmp_path, tmp_path / "rows", columns, '["-1", "1e3", "300", "0.001", "inf", "2.50", "+3.0"]')
     assert found["dense"] == [[2, 1], [0, 2]]
     assert found["values of seen"] == [-1, 2]
+
+
+def not_utf8(kind: str) -> pa.Array:
+    """Three texts, the second of which is no UTF-8, in a column of a kind; Parquet's writers do not look at texts."""
+    ends = pa.py_buffer(np.array([0, 1, 4, 5], np.int32))
+    texts = pa.StringArray.from_buffers(3, ends, pa.py_buffer(b"ab\xffbc"))
+    match kind:
+        case "dictionary":
+            return texts.dictionary_encode()
+        case "list":
+            return pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), texts)
+        case "weighted list":
+            pairs = pa.StructArray.from_arrays([texts, pa.array([0.5] * 3)], names=["value", "weight"])
+            return pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), pairs)
+    return texts.cast(kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "column"),
+    [
+        ("string", 'x = { kind = "categorical" }'),
+        ("large_string", 'x = { kind = "categorical" }'),
+        ("dictionary", 'x = { kind = "categorical" }'),
+        ("string", 'x = { kind = "group", values = "text" }'),
+        ("list", 'x = { kind = "multi_hot" }'),
+        ("weighted list", 'x = { kind = "multi_hot", weights = ":" }'),
+    ],
+)
+def test_a_text_that_is_not_utf8_spoils_its_row_alone(tmp_path: Path, kind: str, column: str) -> None:
+    rows = {"click": [0, 1, 1], "item": ["x"] * 3, "x": not_utf8(kind)}
+    pa_parquet.write_table(pa.table(rows), tmp_path / "rows")
+    found = prepared(tmp_path, tmp_path / "rows", column, skip_bad_rows=1)
+    assert found["skipped"] == (f"{tmp_path / 'rows'}:2: x holds 'b\\xffb', which is no UTF-8 text",)
+    assert found["label"] == [0, 1]

@@ -3,6 +3,7 @@
 import gzip
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pa_parquet
 import pytest
@@ -254,6 +255,18 @@ def test_what_prepare_would_refuse_in_parquet_is_unused(tmp_path: Path) -> None:
     assert why["clock"].startswith("no kind of column fits: holds time32[ms] instead of")
     assert why["shares"].startswith("no kind of column fits: row 1: shares is '[0.5, 0.0]'")
     assert why["ratio"].startswith("no kind of column fits: row 300: ratio is 'inf'")
+
+
+@pytest.mark.parametrize("lists", [False, True], ids=["texts", "lists"])
+def test_a_column_with_a_text_that_is_not_utf8_is_unused(tmp_path: Path, lists: bool) -> None:
+    texts = pa.StringArray.from_buffers(3, pa.py_buffer(np.array([0, 1, 4, 5], np.int32)), pa.py_buffer(b"ab\xffbc"))
+    column = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), texts) if lists else texts
+    table = pa.table({"click": [0, 1, 0], "item": ["a", "b", "a"], "query": column})
+    pa_parquet.write_table(table, tmp_path / "clicks")
+    assert kinds(proposed(tmp_path / "clicks"))["query"] == "unused"
+    assert "# no kind of column fits: row 2: query holds 'b\\xffb', which is no" in propose_schema(
+        str(tmp_path / "clicks")
+    )
 
 
 def test_of_two_times_the_first_is_kept(tmp_path: Path) -> None:
