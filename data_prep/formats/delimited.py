@@ -20,6 +20,7 @@ from data_prep.formats.columns import Group, Time, Unused
 from data_prep.formats.fields import bucket_column, problem, read_fields, shown, text_type
 from data_prep.formats.layout import RowLayout, TextFields
 from data_prep.formats.native_delimited import NativeFields
+from data_prep.text_blocks import BLOCK_BYTES
 
 RowsOf = Callable[[Mapping[str, pa.Array]], pa.RecordBatch]
 """Makes parsed rows of the fields of each used column, as `fields.read_fields` gives them.
@@ -32,6 +33,8 @@ Raises:
 # nothing; if one is found, numbers are read as text first.
 _SUSPECT = (b" ", b"\t", b"x", b"X")
 _ZERO = b"\0"
+_LONGEST_LINE = 2 * BLOCK_BYTES
+"""Bytes of the longest line that `read_blocks` gives; pyarrow refuses lines that are longer than its own blocks."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ class DelimitedParser:
         self._missing = {text.encode() for text in layout.missing}
         self._separator = layout.separator.encode()
         self._suspect = [character for character in _SUSPECT if character != self._separator]
-        self._read = pa_csv.ReadOptions(column_names=layout.names, use_threads=False, block_size=1 << 20)
+        self._read = pa_csv.ReadOptions(column_names=layout.names, use_threads=False, block_size=_LONGEST_LINE)
         self._split = pa_csv.ParseOptions(
             delimiter=layout.separator, quote_char='"' if layout.quoted else False, escape_char=False
         )

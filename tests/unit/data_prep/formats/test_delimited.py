@@ -14,6 +14,7 @@ from data_prep.formats.columns import Dense, Label, Sparse, Time, Unused, Values
 from data_prep.formats.delimited import BadLine, DelimitedParser, layout_rows
 from data_prep.formats.layout import TextLayout
 from data_prep.formats.source_format import row_schema
+from data_prep.text_blocks import BLOCK_BYTES
 
 COLUMNS = (
     Sparse("user", Values.INTEGER),
@@ -250,6 +251,16 @@ def test_a_line_that_only_pyarrow_refuses_is_named_in_its_words(monkeypatch: pyt
     assert bad.index == 1
     assert "it cannot be read: " in bad.reason
     assert "seven" in bad.reason
+
+
+@pytest.mark.parametrize("rows_before", [0, 1000, 40_000])
+def test_a_line_may_be_as_long_as_two_blocks(rows_before: int) -> None:
+    """pyarrow refuses a line that reaches from one of its blocks beyond the next."""
+    long = "x" * (2 * BLOCK_BYTES - len(line()) * (rows_before + 2))
+    rows, bad = parser().parse_block(b"\n".join([*[line()] * rows_before, line(item=long), line()]))
+    assert bad == []
+    assert rows.column("item")[rows_before].as_py() == long
+    assert len(rows) == rows_before + 2
 
 
 def test_rows_are_valid_arrow() -> None:
