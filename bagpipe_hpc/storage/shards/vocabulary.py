@@ -11,8 +11,7 @@ grew, `last_use/TABLE` and `reborn/TABLE`.
 In folders of older programs, without the attribute `format`, the values lie in `TABLE` itself.
 """
 
-import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +35,7 @@ TableValues = NDArray[np.uint32] | NDArray[np.int64] | NDArray[np.object_]
 Int64s = NDArray[np.int64]
 _FORMAT = 2
 _MOST_ROWS = 1 << 62
+_COPIED_BYTES = 1 << 20
 _INTEGERS = (np.dtype(np.uint32), np.dtype(np.int64))
 
 
@@ -134,16 +134,24 @@ def copy_vocabularies(source: Path, directory: Path, info: FileInfo) -> FileInfo
         info: what the manifest of `source` says of them.
 
     Raises:
-        DataError: they are no longer what it says.
+        DataError: they cannot be read, or are no longer what it says.
+        OSError: the copy cannot be written.
     """
     path = directory / VOCABULARIES_NAME
     with atomic_write(path) as partial:
-        with errors_name(source / info.file):
-            shutil.copyfile(source / info.file, partial)
+        with partial.open("wb") as copy:
+            copy.writelines(_pieces_of(source / info.file))
         copied = FileInfo(path.name, partial.stat().st_size, file_sha256(partial))
         if copied.sha256 != info.sha256:
             raise DataError(f"{source / info.file}: its SHA-256 is not the manifest's; it was changed or is damaged")
     return copied
+
+
+def _pieces_of(path: Path) -> Iterator[bytes]:
+    """The contents of a file, some at a time; only errors of reading it say that it cannot be read."""
+    with errors_name(path), path.open("rb") as file:
+        while piece := file.read(_COPIED_BYTES):
+            yield piece
 
 
 def read_vocabulary(directory: Path, manifest: ShardManifest, table: str) -> TableValues:

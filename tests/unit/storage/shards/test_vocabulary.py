@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.storage.atomic_write import file_sha256
 from bagpipe_hpc.storage.shards.check import verify_shards
 from bagpipe_hpc.storage.shards.entries import TableInfo
 from bagpipe_hpc.storage.shards.id_uses import read_counts
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
 from bagpipe_hpc.storage.shards.vocabulary import (
     TableVocabulary,
+    copy_vocabularies,
     load_vocabularies,
     read_vocabulary,
     write_vocabularies,
@@ -119,3 +121,18 @@ def test_lists_that_the_file_does_not_hold_are_refused(
     read = read_counts if name.startswith("counts") else read_vocabulary
     with pytest.raises(DataError, match=r"vocabularies\.h5: (holds no values of table C1|.*/C1 is no list of 64-bit)"):
         read(tmp_path, manifest, "C1")
+
+
+def test_a_copy_says_which_of_the_two_files_is_at_fault(tmp_path: Path) -> None:
+    info = write_vocabularies(tmp_path, {"C1": TableVocabulary(np.array([3, 1], np.uint32))})
+    (tmp_path / "later").mkdir()
+    assert copy_vocabularies(tmp_path, tmp_path / "later", info) == info
+    assert file_sha256(tmp_path / "later" / info.file) == info.sha256
+    with pytest.raises(FileNotFoundError, match=str(tmp_path / "gone" / info.file)):
+        copy_vocabularies(tmp_path, tmp_path / "gone", info)
+    with pytest.raises(DataError, match=f"{tmp_path / 'gone' / info.file}: cannot be read"):
+        copy_vocabularies(tmp_path / "gone", tmp_path / "later", info)
+    (tmp_path / info.file).write_bytes(b"other")
+    with pytest.raises(DataError, match="its SHA-256 is not the manifest's"):
+        copy_vocabularies(tmp_path, tmp_path / "later", info)
+    assert file_sha256(tmp_path / "later" / info.file) == info.sha256
