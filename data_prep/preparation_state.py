@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeVar
 
 from bagpipe_hpc.errors import CapacityError, DataError
 from bagpipe_hpc.storage.atomic_write import atomic_write, remove_partial_files
-from bagpipe_hpc.storage.checked_json import FileInfo, Must, Positive, read_json
+from bagpipe_hpc.storage.checked_json import FileInfo, Must, Positive, load_json
 from bagpipe_hpc.storage.output_errors import DISK_IS_FULL, reason
 from bagpipe_hpc.storage.run_lock import LOCK_NAME
 from bagpipe_hpc.storage.shards.entries import InputInfo, ShardInfo
@@ -29,6 +29,8 @@ PARTS_FOLDER = "parsed"
 FITTED = "fitted"
 """The setting of a manifest that holds what the source format took from the training rows; the inputs determine it."""
 _VOCABULARIES = "vocabularies"
+_MOST_BYTES = 256 << 20
+"""Upper limit of a file's size, that of a manifest: both may name a million malformed rows."""
 
 _Read = TypeVar("_Read")
 
@@ -156,8 +158,7 @@ def _unbroken(parts: Iterable[Part]) -> Iterator[Part]:
 
 
 def _read(kind: type[_Read], path: Path, output: Path) -> _Read:
-    cure = f"remove {output} and run bagpipe prepare again"
-    return read_json(kind, path.read_text(encoding="utf-8"), path, cure=cure)
+    return load_json(kind, path, _MOST_BYTES, cure=f"remove {output} and run bagpipe prepare again")
 
 
 def load_finished(output: Path, wanted: PreparationState) -> ShardManifest:

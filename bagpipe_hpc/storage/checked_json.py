@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from bagpipe_hpc.errors import BagpipeError, DataError
+from bagpipe_hpc.errors import BagpipeError, DataError, FileError, read_small
 
 _Read = TypeVar("_Read")
 _WRITE_AGAIN = "it is damaged or was not written by bagpipe; write it again"
@@ -79,6 +79,35 @@ class FileInfo:
     file: FileName
     bytes: Positive
     sha256: Sha256
+
+
+def load_json(
+    kind: type[_Read],
+    path: Path,
+    most_bytes: int,
+    error: type[BagpipeError] = DataError,
+    cure: str = _WRITE_AGAIN,
+) -> _Read:
+    """Read a file as a dataclass.
+
+    Args:
+        kind: a frozen dataclass, as for `read_json`.
+        path: the file.
+        most_bytes: a file that has more is refused.
+        error: what to raise.
+        cure: what a user can do, for messages.
+
+    Raises:
+        BagpipeError: `error`, as by `read_json`, or if it is no file, has more bytes, or is no UTF-8 text.
+        OSError: the system refuses the file.
+    """
+    try:
+        text = read_small(path, most_bytes)
+    except FileError as problem:
+        raise error(str(problem)) from None
+    except UnicodeDecodeError as problem:
+        raise error(f"{path}: is no UTF-8 text ({problem}); {cure}") from None
+    return read_json(kind, text, path, error, cure)
 
 
 def read_json(

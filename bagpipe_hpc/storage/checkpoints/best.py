@@ -5,9 +5,9 @@ import logging
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bagpipe_hpc.errors import CheckpointError, FileError, read_small
+from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.storage.atomic_write import atomic_write
-from bagpipe_hpc.storage.checked_json import Count, read_json
+from bagpipe_hpc.storage.checked_json import Count, load_json
 from bagpipe_hpc.storage.output_errors import reason
 
 log = logging.getLogger(__name__)
@@ -42,12 +42,11 @@ def read_best(checkpoints: Path) -> Best | None:
     """
     path = checkpoints / BEST_NAME
     try:
-        text = read_small(path, _MOST_BYTES)
+        return load_json(Best, path, _MOST_BYTES, CheckpointError, _CURE)
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError, FileError) as error:
-        raise CheckpointError(f"{path}: cannot be read ({error}); {_CURE}") from None
-    return read_json(Best, text, path, CheckpointError, _CURE)
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read ({error.strerror}); {_CURE}") from None
 
 
 def write_best(checkpoints: Path, best: Best) -> None:

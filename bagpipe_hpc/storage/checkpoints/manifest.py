@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from bagpipe_hpc.config.float32 import is_float32
-from bagpipe_hpc.errors import CheckpointError, FileError, read_small
+from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.evaluation.standing import Standing
 from bagpipe_hpc.plan.heard import Heard
 from bagpipe_hpc.rows.groups import TableGroup, table_groups
@@ -23,7 +23,7 @@ from bagpipe_hpc.storage.checked_json import (
     Must,
     Positive,
     Sha256,
-    read_json,
+    load_json,
 )
 
 MANIFEST_FILE = "manifest.json"
@@ -263,9 +263,7 @@ def load_checkpoint_manifest(path: Path) -> CheckpointManifest:
         CheckpointError: it is absent or malformed; the message names the file, the field and the value.
     """
     try:
-        text = read_small(path, _MOST_BYTES)
-    except FileError as error:
-        raise CheckpointError(str(error)) from None
+        return load_json(CheckpointManifest, path, _MOST_BYTES, CheckpointError, _CURE)
     except FileNotFoundError:
         raise CheckpointError(
             f"{path}: is absent, so this is no complete checkpoint; name a directory such as "
@@ -275,9 +273,6 @@ def load_checkpoint_manifest(path: Path) -> CheckpointManifest:
         raise CheckpointError(
             f"{path}: cannot be read ({error.strerror}); check the path and its permissions"
         ) from None
-    except UnicodeDecodeError as error:
-        raise CheckpointError(f"{path}: is no UTF-8 text ({error}); use another checkpoint") from None
-    return read_json(CheckpointManifest, text, path, CheckpointError, _CURE)
 
 
 def _is_object(value: object) -> bool:

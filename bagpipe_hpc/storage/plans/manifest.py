@@ -9,11 +9,11 @@ from typing import Annotated, Any
 from zlib import crc32
 
 from bagpipe_hpc import __version__
-from bagpipe_hpc.errors import PlanFileError, read_small, refused
+from bagpipe_hpc.errors import PlanFileError, refused
 from bagpipe_hpc.plan.batch_plan import SharedPlan, TrainerPlan
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.storage.atomic_write import atomic_write
-from bagpipe_hpc.storage.checked_json import Count, FieldError, FileName, Must, Positive, Sha256, read_json
+from bagpipe_hpc.storage.checked_json import Count, FieldError, FileName, Must, Positive, Sha256, load_json
 from bagpipe_hpc.storage.plans.plan_file import PLAN_AGAIN, Stretch
 
 SCHEMA_VERSION = 1
@@ -179,17 +179,14 @@ def load_manifest(directory: Path) -> PlansManifest:
     """
     path = directory / MANIFEST_NAME
     try:
-        text = read_small(path, _MOST_BYTES)
+        manifest = load_json(PlansManifest, path, _MOST_BYTES, PlanFileError, PLAN_AGAIN)
     except FileNotFoundError:
         raise PlanFileError(
             f"train.plans = {str(directory)!r}: has no {MANIFEST_NAME}, so it holds no plans, or saving them was cut "
             f"short; {PLAN_AGAIN}"
         ) from None
-    except UnicodeDecodeError as error:
-        raise PlanFileError(f"{path}: is no UTF-8 text ({error}); {PLAN_AGAIN}") from None
     except OSError as error:
         raise refused(error, path) from error
-    manifest = read_json(PlansManifest, text, path, PlanFileError, PLAN_AGAIN)
     if _digest(manifest) != manifest.digest:
         raise PlanFileError(f"{path}: digest: is not that of the other fields: the file is damaged; {PLAN_AGAIN}")
     here = (__version__, record_layout())

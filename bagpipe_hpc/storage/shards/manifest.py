@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from bagpipe_hpc.errors import DataError, FileError, read_small
+from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.atomic_write import atomic_write
 from bagpipe_hpc.storage.checked_json import (
     OPTIONAL,
@@ -20,6 +20,7 @@ from bagpipe_hpc.storage.checked_json import (
     FileInfo,
     Must,
     Sha256,
+    load_json,
     read_json,
 )
 from bagpipe_hpc.storage.shards.agreement import (
@@ -360,16 +361,11 @@ def load_manifest(directory: Path) -> ShardManifest:
             raise DataError(
                 f"{directory}: no {MANIFEST_NAME} here{seen}; name a folder that bagpipe prepare has written"
             )
-        text = read_small(path, _MOST_BYTES)
-    except FileError as error:
-        raise DataError(str(error)) from None
+        return load_json(_Document, path, _MOST_BYTES).manifest
     except OSError as error:
         raise DataError(
             f"{path}: cannot be read ({error.strerror}); check the permissions of it and its folder"
         ) from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: is no UTF-8 text ({error}); {PREPARE_AGAIN}") from error
-    return ShardManifest.from_json(text, path)
 
 
 def save_manifest(directory: Path, manifest: ShardManifest) -> None:

@@ -134,6 +134,15 @@ def test_a_folder_of_another_version_is_refused(tmp_path: Path) -> None:
         resume_or_start(output, WANTED)
 
 
+@pytest.mark.parametrize("name", ["preparation.json", f"parsed/{PART.name}.json"])
+def test_damage_of_what_is_recorded_is_named_with_the_cure(tmp_path: Path, name: str) -> None:
+    output = begun(tmp_path / "out")
+    for content in (b"\xff", b"", (output / name).read_bytes()[:-3]):
+        (output / name).write_bytes(content)
+        with pytest.raises(DataError, match=rf"{name}: is no .*; remove {output} and run bagpipe prepare again"):
+            resume_or_start(output, WANTED)
+
+
 def test_what_the_rows_themselves_tell_is_no_other_setting(tmp_path: Path) -> None:
     found = replace(WANTED, settings=WANTED.settings | {FITTED: {"age": 3}})
     assert resume_or_start(begun(tmp_path / "out", found), WANTED).parts == (PART,)
