@@ -20,7 +20,9 @@ from bagpipe_hpc.storage.checked_json import Count
 BLOCK_BYTES = 2 << 20
 """Decompressed bytes of a block. The C library maps larger blocks anew each time, which costs as much as reading."""
 
-_GZIP, _ZSTD, _XZ, _BZIP2 = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00", b"BZh"
+_GZIP, _XZ, _BZIP2 = b"\x1f\x8b", b"\xfd7zXZ\x00", b"BZh"
+_ZSTD = (b"\x28\xb5\x2f\xfd", *(bytes([0x50 + number]) + b"\x2a\x4d\x18" for number in range(16)))
+"""First bytes of a zstd frame, and of those that are skipped, with which files of pzstd begin (RFC 8878, 3.1.2)."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _RAW_BYTES = 1 << 16
 _LINE_FEED, _CARRIAGE_RETURN = b"\n\r"
@@ -87,7 +89,7 @@ def is_compressed(source: Path) -> bool:
         DataError: the file cannot be read.
     """
     with _naming(source), source.open("rb") as raw:
-        return raw.read(len(_XZ)).startswith((_GZIP, _ZSTD, _XZ, _BZIP2))
+        return raw.read(len(_XZ)).startswith((_GZIP, *_ZSTD, _XZ, _BZIP2))
 
 
 def line_start(source: Path, at: int) -> int:

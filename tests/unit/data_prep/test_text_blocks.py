@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import lzma
+import struct
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -21,12 +22,19 @@ def zstd_compress(text: bytes) -> bytes:
     return bytes(pa.Codec("zstd").compress(text, asbytes=True))
 
 
+def pzstd_compress(text: bytes) -> bytes:
+    """Each frame behind one to be skipped, which has its size."""
+    frame = zstd_compress(text)
+    return struct.pack("<III", 0x184D2A50, 4, len(frame)) + frame
+
+
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
     "plain": bytes,
     "gzip": gzip.compress,
     "bzip2": bz2.compress,
     "xz": lzma.compress,
     "zstd": zstd_compress,
+    "pzstd": pzstd_compress,
 }
 LINES = b"".join(b"line %d\r\n" % number if number % 7 == 0 else b"line %d\n" % number for number in range(1, 2000))
 
@@ -111,7 +119,7 @@ def test_a_range_in_an_absurdly_long_line_is_refused(tmp_path: Path, monkeypatch
     assert line_start(path, 4500) == 5000
 
 
-@pytest.mark.parametrize("compression", ["gzip", "bzip2", "xz", "zstd"])
+@pytest.mark.parametrize("compression", ["gzip", "bzip2", "xz", "zstd", "pzstd"])
 def test_a_cut_off_stream_names_its_file(tmp_path: Path, compression: str) -> None:
     path = tmp_path / "cut"
     path.write_bytes(COMPRESSORS[compression](LINES)[:-20])
@@ -120,7 +128,7 @@ def test_a_cut_off_stream_names_its_file(tmp_path: Path, compression: str) -> No
 
 
 @pytest.mark.parametrize("behind", [b"other bytes", LINES, b"\0" * 7 + b"x"], ids=["few", "rows", "padded"])
-@pytest.mark.parametrize("compression", ["gzip", "bzip2", "xz", "zstd"])
+@pytest.mark.parametrize("compression", ["gzip", "bzip2", "xz", "zstd", "pzstd"])
 def test_what_is_no_compressed_stream_behind_one_is_refused(tmp_path: Path, compression: str, behind: bytes) -> None:
     path = tmp_path / "damaged"
     path.write_bytes(COMPRESSORS[compression](LINES) + behind)
