@@ -62,10 +62,11 @@ def find_sources(patterns: Sequence[str]) -> list[Path]:
             _require_file(source)
         except OSError as error:
             raise DataError(f"{source}: cannot be read ({error.strerror}); check its folders' permissions") from error
-    resolved = [source.resolve() for source in sources]
-    for number, source in enumerate(resolved):
-        if source in resolved[:number]:
-            raise DataError(f"{sources[number]}: named twice among the inputs; name it once, or its rows count twice")
+    resolved: set[Path] = set()
+    for source in sources:
+        if source.resolve() in resolved:
+            raise DataError(f"{source}: named twice among the inputs; name it once, or its rows count twice")
+        resolved.add(source.resolve())
     for source in sources:
         _require_text(source)
     return sources
