@@ -16,7 +16,9 @@ from data_prep.text_blocks import TextPosition
 MAGIC = b"PAR1"
 """The first bytes of a Parquet file."""
 BLOCK_ROWS = 1 << 15
-"""Rows of a block: about as many bytes as a block of text has."""
+"""Most rows of a block."""
+BLOCK_BYTES = 4 << 20
+"""Rows that take more memory than this, with long lists or texts, are given in several blocks: threads work on many."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ def row_group_bounds(source: Path) -> list[int]:
 def read_rows(
     source: Path, number: int, columns: Sequence[str], first: int = 0, last: int | None = None
 ) -> Iterator[ColumnBlock]:
-    """Read rows `first` up to `last` of a file in blocks; memory is that of a row group's columns and a block.
+    """Read rows `first` up to `last` of a file in blocks; memory is that of a row group and of `BLOCK_ROWS` rows.
 
     A block never crosses the end of a row group, so the blocks of a range that begins at a row group do not depend on
     what was read before.
@@ -96,8 +98,21 @@ def read_rows(
                 start, stop = max(at, first), min(at + len(batch), last)
                 if start < stop:
                     part = batch.slice(start - at, stop - start).select(list(columns))
-                    yield ColumnBlock(part, TextPosition(number, start, start), TextPosition(number, stop, stop))
+                    for rows in _pieces(part):
+                        place = TextPosition(number, start, start)
+                        start += len(rows)
+                        yield ColumnBlock(rows, place, TextPosition(number, start, start))
                 at += len(batch)
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The rows of a batch, halved until they take no more than `BLOCK_BYTES`; they share the batch's memory."""
+    if len(batch) == 1 or batch.nbytes <= BLOCK_BYTES:
+        yield batch
+        return
+    half = len(batch) // 2
+    yield from _pieces(batch.slice(0, half))
+    yield from _pieces(batch.slice(half))
 
 
 @contextmanager

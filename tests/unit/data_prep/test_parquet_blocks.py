@@ -49,6 +49,18 @@ def test_blocks_do_not_depend_on_where_reading_began(clicks: Path) -> None:
     assert [block.start.line for block in read_rows(clicks, 0, ("item",), 20)] == whole[3:]
 
 
+def test_long_rows_come_in_smaller_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last rows of each batch, too; a row that is larger than a block is a block of its own."""
+    monkeypatch.setattr(data_prep.parquet_blocks, "BLOCK_BYTES", 8000)
+    lists = [[row] * length for row, length in enumerate([100] * 60 + [3000] * 5 + [1] * 5)]
+    pa_parquet.write_table(pa.table({"item": lists}), tmp_path / "lists", row_group_size=40)
+    blocks = list(read_rows(tmp_path / "lists", 0, ("item",), 3))
+    assert [row for block in blocks for row in block.columns.column("item").to_pylist()] == lists[3:]
+    assert [block.end for block in blocks[:-1]] == [block.start for block in blocks[1:]]
+    assert all(block.columns.nbytes <= 8000 or len(block.columns) == 1 for block in blocks)
+    assert len(blocks) < 20
+
+
 def test_a_damaged_file_is_named(clicks: Path) -> None:
     clicks.write_bytes(clicks.read_bytes()[:-20])
     with pytest.raises(DataError, match=r"/clicks: cannot be read as Parquet .*; it may be damaged or cut off"):
