@@ -13,6 +13,7 @@ from bagpipe_hpc.storage.shards.entries import FeatureInfo, ShardInfo, TableInfo
 from bagpipe_hpc.storage.shards.manifest import SCHEMA_VERSION, ShardManifest, save_manifest
 from bagpipe_hpc.storage.shards.samples import Samples
 from bagpipe_hpc.storage.shards.writer import write_shard
+from bagpipe_hpc.terminal import counted
 from data_prep.graphs.edges import MOST_NODES, build_graph, read_edges, require_memory
 from data_prep.graphs.nodes import NODE, Nodes, read_nodes
 from data_prep.input_files import find_sources
@@ -47,7 +48,7 @@ def prepare_graph(
         progress: called with lines of text.
 
     Raises:
-        DataError: an input is malformed, or names nodes beyond `node_count`.
+        DataError: an input is malformed, or names nodes beyond `node_count`, or no node is left to train on.
         ConfigError: a label is named twice; `output` holds something, or cannot be written.
         CapacityError: the disk is full.
     """
@@ -72,6 +73,11 @@ def prepare_graph(
         raise DataError(f"{count} nodes: use {MOST_NODES} at most")
     require_memory(read, count, directed=directed)
     train_rows = len(samples.numbers) - round(len(samples.numbers) * test_fraction)
+    if not train_rows:
+        raise DataError(
+            f"{of_nodes}: {counted(len(samples.numbers), 'node')} leave none to train on; name more, or use a smaller "
+            "--test-fraction"
+        )
     graph, loops = build_graph(read, count, directed=directed)
     alone = int((np.diff(graph.starts) == 0).sum())
     progress(

@@ -98,6 +98,12 @@ def test_edges_are_the_same_whatever_the_blocks(tmp_path: Path, monkeypatch: pyt
         read_edges([tmp_path / "edges"])
 
 
+def test_a_node_must_be_left_to_train_on(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"nodes.csv: 3 nodes leave none to train on; .*--test-fraction"):
+        prepared(tmp_path, test_fraction=0.9)
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(("fraction", "tests"), [(0.1, 0), (0.3, 1), (0.6, 2), (0.83, 2)])
 def test_the_share_for_tests_is_rounded_as_of_other_rows(tmp_path: Path, fraction: float, tests: int) -> None:
     manifest = prepared(tmp_path, test_fraction=fraction)
