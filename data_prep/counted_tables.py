@@ -21,7 +21,7 @@ from data_prep.parsed_rows import ParsedRows, values_of
 from data_prep.preparation_state import WorkFolder
 from data_prep.ranks.board import Stage
 from data_prep.ranks.team import Team
-from data_prep.wide_values import CountedValues
+from data_prep.wide_values import CountedValues, as_column
 
 _PREFIX = "counted-"
 _SAMPLED_ROWS = 1 << 16
@@ -122,9 +122,8 @@ def _as_table(number: int, counted: Counted) -> pa.Table:
     columns, words = {}, {_TABLE: str(number)}
     if isinstance(counted, CountedValues):
         values = np.concatenate((counted.values, counted.rare.values))
-        kind = pa.large_string() if values.dtype == np.object_ else None
         counts = np.concatenate((counted.counts, counted.rare.counts))
-        columns = {"values": pa.array(values, kind), "counts": pa.array(counts)}
+        columns = {"values": as_column(values), "counts": pa.array(counts)}
         words |= {_FREQUENT: str(len(counted.values)), _LOOK_UPS: str(counted.look_ups)}
     elif counted.counts is not None:
         columns = {"counts": pa.array(counted.counts)}

@@ -27,9 +27,7 @@ from bagpipe_hpc.storage.shards.vocabulary import Int64s, TableUse, TableValues,
 from bagpipe_hpc.storage.shards.waiting_values import WaitingValues
 from data_prep.formats.columns import Values
 from data_prep.vocabulary import add_unknown, places_of
-from data_prep.wide_values import CountedValues
-
-_ARROW = {np.dtype(np.uint32): pa.uint32(), np.dtype(np.int64): pa.int64(), np.dtype(np.object_): pa.string()}
+from data_prep.wide_values import CountedValues, as_column
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +79,7 @@ class TableGrowth:
     def __init__(self, kind: Values, before: KnownTable, day: CountedValues, rules: GrowthRules) -> None:
         self._before, self._rules = before, rules
         known, waiting = before.vocabulary, before.waiting
-        place = places_of(kind, known.values).ids(arrow(day.values))
+        place = places_of(kind, known.values).ids(as_column(day.values))
         is_new = place == 0
         self._counts = before.use.counts[known.ids]
         self._counts[place[~is_new] - 1] += day.counts[~is_new]
@@ -89,7 +87,7 @@ class TableGrowth:
         self._others[0] += day.look_ups - day.counts.sum()
         new, new_counts = day.values[is_new], day.counts[is_new]
         add_unknown(self._others, new, new_counts)
-        place = places_of(kind, waiting.values).ids(arrow(new))
+        place = places_of(kind, waiting.values).ids(as_column(new))
         counts = waiting.counts.copy()
         counts[place[place > 0] - 1] += new_counts[place > 0]
         used_today = np.zeros(len(counts), dtype=np.bool_)
@@ -137,7 +135,7 @@ class TableGrowth:
         still = np.ones(len(self._values), dtype=np.bool_)
         still[admitted] = still[forgotten] = False
         waiting, waiting_counts = self._values[still], self._value_counts[still]
-        ascending = pc.sort_indices(arrow(waiting)).to_numpy()
+        ascending = pc.sort_indices(as_column(waiting)).to_numpy()
         return KnownTable(
             TableVocabulary(values, known.unseen_buckets, free[len(admitted) :]),
             TableUse(counts, last, new_ids[new_ids < known.rows]),
@@ -159,11 +157,6 @@ def growth_text(before: Sequence[KnownTable], after: Sequence[KnownTable]) -> st
 
 def by_count(values: TableValues, counts: Int64s) -> NDArray[Any]:
     """Indices that sort distinct values by descending count, and equally frequent ones by value."""
-    table = pa.table({"value": arrow(values), "count": pa.array(counts)})
+    table = pa.table({"value": as_column(values), "count": pa.array(counts)})
     order: NDArray[Any] = pc.sort_indices(table, [("count", "descending"), ("value", "ascending")]).to_numpy()
     return order
-
-
-def arrow(values: TableValues) -> pa.Array:
-    """Values as a column of parsed rows."""
-    return pa.array(values, _ARROW[values.dtype])

@@ -27,6 +27,9 @@ from data_prep.parsed_rows import ParsedRows, values_of
 from data_prep.vocabulary import Ids, Numbering, by_count
 from data_prep.wide_values import CountedValues
 
+_TEXTS_AT_ONCE = 1 << 10
+"""Texts that a table is given at a time: native code takes less than 2 GiB of them."""
+
 Counter = ValueCounter | IntegerCounter | TextTable
 
 
@@ -163,9 +166,9 @@ def _wide_ids(
     if values is Values.INTEGER:
         return IntegerIds(np.asarray(vocabulary.values, np.int64))
     table = TextTable()
-    if len(vocabulary.values):
-        for chunk in pa.chunked_array([pa.array(vocabulary.values, pa.string())]).chunks:
-            table.add(_as_column(chunk), len(chunk))
+    for first in range(0, len(vocabulary.values), _TEXTS_AT_ONCE):
+        texts = pa.array(vocabulary.values[first : first + _TEXTS_AT_ONCE], pa.string())
+        table.add(_as_column(texts), len(texts))
     return table
 
 

@@ -21,7 +21,7 @@ from data_prep.formats.columns import Values
 from data_prep.formats.layout import IdRule, Table
 from data_prep.ordered_map import ordered_map, worker_threads
 from data_prep.parsed_rows import ParsedRows
-from data_prep.wide_values import CountedValues
+from data_prep.wide_values import CountedValues, as_column
 
 Ids = NDArray[np.int32] | NDArray[np.int64]
 """Ids of rows, wide enough for the largest table."""
@@ -160,7 +160,7 @@ def add_unknown(others: NDArray[np.int64], values: TableValues, counts: NDArray[
     if len(others) == 1:
         others[0] += counts.sum()
     elif len(values):
-        np.add.at(others, HashedIds(len(others)).ids(pa.array(values)), counts)
+        np.add.at(others, HashedIds(len(others)).ids(as_column(values)), counts)
 
 
 class Numbering:

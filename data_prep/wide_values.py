@@ -5,6 +5,7 @@ Shapes: `n` values or rows, `V` values of a vocabulary.
 
 import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,9 @@ from bagpipe_hpc.storage.shards.waiting_values import WaitingValues
 _TEXT_KEY_BYTES = 8
 _LEAST_SPAN, _MOST_SPREAD = 1 << 16, 8
 """A look-up table may have this many places, or this many for each value."""
+
+
+_ARROW = {np.dtype(np.uint32): pa.uint32(), np.dtype(np.int64): pa.int64(), np.dtype(np.object_): pa.large_string()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,9 +128,14 @@ class TextVocabulary:
         return found
 
 
+def as_column(values: NDArray[Any]) -> pa.Array:
+    """Values as of `TableValues`, as a column like those of parsed rows; texts of a table may have more than 2 GiB."""
+    return pa.array(values, _ARROW[values.dtype])
+
+
 def hash_keys(column: pa.Array) -> NDArray[np.uint64]:
     """A key for each value, uint64 `[n]`: an integer itself, BLAKE2b of a text's bytes; any for a missing value."""
-    if not pa.types.is_string(column.type):
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         return column.fill_null(0).to_numpy().astype(np.uint64)  # type: ignore[no-any-return]  # pyarrow has no types
     distinct, places = _distinct(column)
     digests = b"".join(hashlib.blake2b(text.encode(), digest_size=_TEXT_KEY_BYTES).digest() for text in distinct)

@@ -102,3 +102,19 @@ def test_values_that_collide_are_told_apart() -> None:
     assert ids[:, 0].tolist() == list(range(1, 3001))
     native_ids.IdMaps(tables, [made], rules).write_ids([pa.array(known + 1)], [0], ids)
     assert not ids.any()
+
+
+def test_a_vocabulary_of_texts_is_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offsets of Arrow's texts have 32 bits, and all texts of a table may have more than 2 GiB."""
+    monkeypatch.setattr(native_ids, "_TEXTS_AT_ONCE", 3)
+    given_texts: list[int] = []
+    add = native_ids.TextTable.add
+    monkeypatch.setattr(
+        native_ids.TextTable, "add", lambda self, texts, count: given_texts.append(count) or add(self, texts, count)
+    )
+    known = np.array([f"text {number}" for number in range(10)], object)
+    maps = native_ids.IdMaps([Table("T", Values.TEXT, ("T",))], [TableVocabulary(known)], [IdRule(1, None, 2)])
+    assert given_texts == [3, 3, 3, 1]
+    ids = np.empty((11, 1), dtype=np.int64)
+    maps.write_ids([pa.array([*known, "text 10"])], [0], ids)
+    assert ids[:, 0].tolist() == [*range(1, 11), 0]

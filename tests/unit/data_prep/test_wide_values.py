@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_prep.vocabulary import HashedIds
-from data_prep.wide_values import CountedValues, IntegerVocabulary, TextVocabulary, counted_values
+from data_prep.wide_values import CountedValues, IntegerVocabulary, TextVocabulary, as_column, counted_values
 
 INTEGERS = st.none() | st.integers(-3, 3) | st.integers(-(1 << 63), (1 << 63) - 1)
 TEXTS = st.none() | st.sampled_from(["", "a", "b", "é", "Z"]) | st.text(st.characters(codec="utf-8"), max_size=4)
@@ -68,6 +68,15 @@ def test_hashed_ids_are_the_same_on_every_machine() -> None:
     key = int.from_bytes(hashlib.blake2b("é".encode(), digest_size=8).digest(), "little")
     assert HashedIds(1000).ids(pa.array(["é", None, "é"])).tolist() == [mixed(key), 0, mixed(key)]
     assert HashedIds(1000).ids(pa.array([-1, 5], pa.int64())).tolist() == [mixed((1 << 64) - 1), mixed(5)]
+
+
+def test_all_texts_of_a_table_may_have_more_than_2_gib() -> None:
+    """As a column their offsets have 64 bits, and they have the ids of the texts of rows."""
+    texts = np.array(["a", "é", "b"], object)
+    column = as_column(texts)
+    assert column.type == pa.large_string()
+    for ids in (HashedIds(1000).ids, TextVocabulary(np.array(["b", "a"], object)).ids):
+        assert ids(column).tolist() == ids(pa.array(texts, pa.string())).tolist()
 
 
 def test_an_empty_vocabulary() -> None:
