@@ -50,7 +50,7 @@ def _time_note(rows: ParsedRows) -> str | None:
             return None
         for chunk in part.column(TIMESTAMP).chunks:
             times = chunk.to_numpy()
-            back = np.flatnonzero(np.diff(times, prepend=last if at else times[:1]) < 0)
+            back = np.flatnonzero(times < np.concatenate(([last], times))[:-1])  # a difference might not fit 64 bits
             first = first or (at + int(back[0]) + 1 if len(back) else 0)
             disordered += len(back)
             last, at = (times[-1] if len(times) else last), at + len(times)

@@ -11,6 +11,8 @@ from data_prep.fit_stage import fit_rows
 from data_prep.formats.source_format import SourceFormat
 from data_prep.parsed_rows import ParsedRows
 
+EXTREMES = [-(1 << 63), -(1 << 63), 0, (1 << 63) - 1]
+
 
 class Rows:
     """Parsed rows of given times: parts of chunks."""
@@ -60,6 +62,6 @@ def test_all_such_rows_are_counted_and_the_first_is_named() -> None:
     assert note.startswith("note: 3 of 7 rows are earlier than the row before them, row 4 first; ")
 
 
-@pytest.mark.parametrize("parts", [[], [[[]]], [[[-7, -7], [0]], [[0, 1]]], [[[], [3]], [[]], [[4]]]])
+@pytest.mark.parametrize("parts", [[], [[[]]], [[[-7, -7], [0]], [[0, 1]]], [[[], [3]], [[]], [[4]]], [[EXTREMES]]])
 def test_nothing_is_said_of_times_that_ascend(parts: Sequence[Sequence[Sequence[int]]]) -> None:
     assert notes(parts) == []
