@@ -247,8 +247,8 @@ def _silent(_: str) -> None:
 
 def _require_unchanged(work: WorkFolder, sources: Sequence[Path]) -> None:
     """Refuse inputs that changed: it is unknown whether their rows were read before or after that."""
-    for old, new in zip(work.state.inputs, describe_inputs(sources), strict=True):
-        if old != new:
+    for old, source in zip(work.state.inputs, sources, strict=True):
+        if not source.exists() or (old,) != describe_inputs([source]):
             raise DataError(
                 f"{old.file}: changed while it was read; remove {work.output} and run bagpipe prepare again"
             )

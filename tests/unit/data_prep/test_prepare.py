@@ -326,6 +326,12 @@ def test_an_input_that_changes_while_it_is_read(tmp_path: Path) -> None:
         prepare_clicks([source], tmp_path / "out", PrepareSettings(), silent)
 
 
+def test_an_input_that_goes_while_it_is_read(tmp_path: Path) -> None:
+    source = write_text(tmp_path / "clicks", random_rows(30, seed=2))
+    with pytest.raises(DataError, match=r"clicks: changed while it was read; remove .*out and run"):
+        prepare_clicks([source], tmp_path / "out", PrepareSettings(), lambda _: Path(source).unlink(missing_ok=True))
+
+
 @pytest.mark.parametrize("text", ["\n\n", "broken\n"])
 def test_inputs_without_a_good_row(tmp_path: Path, text: str) -> None:
     (tmp_path / "clicks").write_text(text)
