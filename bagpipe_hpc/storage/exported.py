@@ -140,28 +140,21 @@ class ExportedModel:
         Raises:
             CheckpointError: its file is absent or damaged, or is one of Parquet.
         """
-        number = self.table_names.index(table)
-        shape = self.table_rows[number], self.table_widths[number]
-        name = str(self._of_tables[table]["file"])
-        if name.endswith(".parquet"):
-            raise CheckpointError(
-                f"{self.directory / name}: training cannot begin with tables in Parquet; export the model with "
-                "--tables safetensors, or begin with its checkpoint"
-            )
-        numbers = self._tensor(name, table, "F32", shape)
-        yield TrainedTable(shape[0], _PIECE_ROWS, lambda first, last: np.array(numbers[first:last], np.float32))
+        rows = self._rows(table)
+        yield TrainedTable(len(rows), _PIECE_ROWS, lambda first, last: np.array(rows[first:last], np.float32))
 
     def vocabulary(self, table: str) -> TableVocabulary:
         """Which value of a table that is not hashed has which id.
 
         Raises:
-            CheckpointError: the file is absent or damaged.
+            CheckpointError: the file is absent or damaged, or that of the table is, which has a row for each id.
         """
-        about = self._of_tables[table]
-        rows = self.table_rows[self.table_names.index(table)]
+        about, rows = self._of_tables[table], len(self._rows(table))
         try:
             name, kind, buckets = _file_name(about["vocabulary"]), str(about["values"]), int(about["buckets"])
             size = {info.file: info.bytes for info in self.files}[name]
+            if not 0 <= buckets < rows:
+                raise ValueError(f"{buckets} buckets of {rows} rows")
         except (KeyError, TypeError, ValueError) as error:
             path = self.directory / SCHEMA_FILE
             raise CheckpointError(f"{path}: the vocabulary of {table} is damaged: {error!r}; {_CURE}") from error
@@ -200,6 +193,17 @@ class ExportedModel:
 
     outline_dense = read_dense
     """The dense half is small: there is no need to leave its numbers out."""
+
+    def _rows(self, table: str) -> NDArray[np.float32]:
+        """The rows of a table, float32 `[rows, D]`, mapped from its file, after a check that they are there."""
+        number = self.table_names.index(table)
+        name = str(self._of_tables[table]["file"])
+        if name.endswith(".parquet"):
+            raise CheckpointError(
+                f"{self.directory / name}: training cannot begin with tables in Parquet; export the model with "
+                "--tables safetensors, or begin with its checkpoint"
+            )
+        return self._tensor(name, table, "F32", (self.table_rows[number], self.table_widths[number]))
 
     def _tensor(self, file: str, name: str, kind: str, shape: tuple[int, ...] | None) -> NDArray[Any]:
         """A tensor of numbers, mapped from the file, after a check of its kind and shape.

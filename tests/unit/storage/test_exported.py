@@ -264,6 +264,17 @@ def test_texts_with_ids_that_are_none_are_refused(folder: Path, number: object) 
         load_exported(folder).vocabulary("C2")
 
 
+@pytest.mark.parametrize("change", [{"rows": 10**12}, {"buckets": 10**12}, {"buckets": -7}])
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_false_number_makes_no_list_of_ids(folder: Path, change: dict[str, int], number: int) -> None:
+    """10 ** 12 ids would take 8 TB."""
+    schema = json.loads((folder / "schema.json").read_text())
+    schema["tables"][number].update(change)
+    (folder / "schema.json").write_text(json.dumps(schema))
+    with pytest.raises(CheckpointError, match=r"has no tensor C. of F32|the vocabulary of C. is damaged.* buckets of"):
+        load_exported(folder).vocabulary(f"C{number + 1}")
+
+
 def test_texts_that_are_absent_are_refused(folder: Path) -> None:
     (folder / "vocabulary-1.json").unlink()
     with pytest.raises(CheckpointError, match=r"vocabulary-1\.json: cannot be read"):
