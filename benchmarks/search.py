@@ -21,9 +21,9 @@ from bagpipe_hpc.tools.conditions import REPOSITORY
 from bagpipe_hpc.tools.report import Report
 from benchmarks.learning import over_seeds, score_cells, train
 from data_prep.generate import generate_clicks
+from data_prep.inputs.text_blocks import TextPosition, read_blocks
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
-from data_prep.text_blocks import TextPosition, read_blocks
 
 TRIES = REPOSITORY / "benchmarks" / "searches" / "criteo_sample.toml"
 FIFTHS = {"last fifth": 5, "fifth before": 4}

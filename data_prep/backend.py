@@ -19,12 +19,12 @@ from bagpipe_hpc.kernels.backend import use_native
 from bagpipe_hpc.storage.shards.encoded import Encoder
 from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary
 from bagpipe_hpc.storage.shards.writer import GZIP_LEVEL
-from data_prep import native_ids, vocabulary
 from data_prep.formats.layout import IdRule, Table
 from data_prep.formats.source_format import SourceFormat
 from data_prep.parsed_rows import ParsedRows
-from data_prep.vocabulary import Ids
-from data_prep.wide_values import CountedValues
+from data_prep.vocabularies import native_ids, vocabulary
+from data_prep.vocabularies.vocabulary import Ids
+from data_prep.vocabularies.wide_values import CountedValues
 
 BACKENDS = ("auto", "native", "reference")
 _LIBRARIES = ("value_ids", "wide_ids", "lzf")

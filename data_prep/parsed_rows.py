@@ -18,7 +18,7 @@ from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.checked_json import Count, Positive
 from data_prep.formats.source_format import Refine
 from data_prep.formats.value_lists import list_values
-from data_prep.text_blocks import TextPosition
+from data_prep.inputs.text_blocks import TextPosition
 
 
 @dataclass(frozen=True)

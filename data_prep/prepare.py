@@ -1,8 +1,8 @@
 """`bagpipe prepare`: raw clicks to shards, in one pass over the input and two over the parsed rows.
 
-First the input is parsed into parts (`parse_stage`), then the values of training rows are counted by column
-(`vocabulary_stage`), then the shards are written (`shard_stage`); the manifest comes last. Each finished piece is noted
-in the folder (`preparation_state`).
+First the input is parsed into parts (`stages.parse`), then the values of training rows are counted by column
+(`stages.count`), then the shards are written (`stages.write`); the manifest comes last. Each finished piece is noted in
+the folder (`preparation_state`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,14 +19,12 @@ from bagpipe_hpc.storage.shards.check import verify_shards
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, save_manifest
 from bagpipe_hpc.terminal import counted
 from data_prep.backend import Backend, choose_backend
-from data_prep.fit_stage import fit_rows
 from data_prep.formats.checked_rows import checked_parser, checked_refinement, parses_itself
 from data_prep.formats.load import load_format
 from data_prep.formats.source_format import ColumnInput, SourceFormat, TextInput
-from data_prep.input_files import find_sources, order_note
-from data_prep.input_ranges import RANGE_BYTES, InputRange, plan_ranges
+from data_prep.inputs.files import find_sources, order_note
+from data_prep.inputs.ranges import RANGE_BYTES, InputRange, plan_ranges
 from data_prep.ordered_map import worker_threads
-from data_prep.parse_stage import ParseTask, check_skipped, parse_input
 from data_prep.parsed_rows import ParsedRows
 from data_prep.preparation_state import (
     FITTED,
@@ -44,9 +42,11 @@ from data_prep.ranks.progress import Progress
 from data_prep.ranks.team import Team, alone
 from data_prep.recorded import RecordedPreparation, load_recorded
 from data_prep.room import check_room
-from data_prep.shard_stage import write_shards
 from data_prep.splits import split_rows
-from data_prep.stage_inputs import StageInputs
+from data_prep.stages.fit import fit_rows
+from data_prep.stages.parse import ParseTask, check_skipped, parse_input
+from data_prep.stages.stage_inputs import StageInputs
+from data_prep.stages.write import write_shards
 
 
 def prepare_clicks(

@@ -17,8 +17,8 @@ from bagpipe_hpc.errors import CapacityError, DataError
 from data_prep.formats.layout import RowLayout
 from data_prep.formats.source_format import ColumnInput, TextInput
 from data_prep.formats.value_lists import list_values
-from data_prep.input_blocks import bytes_of, parse_input_block, read_range
-from data_prep.input_ranges import InputRange
+from data_prep.inputs.blocks import bytes_of, parse_input_block, read_range
+from data_prep.inputs.ranges import InputRange
 from data_prep.preparation_state import WorkFolder
 from data_prep.prepare_settings import PrepareSettings
 

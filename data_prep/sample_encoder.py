@@ -15,7 +15,7 @@ from data_prep.backend import IdMaps
 from data_prep.formats.layout import RowLayout
 from data_prep.formats.source_format import Refine
 from data_prep.formats.value_lists import list_values
-from data_prep.vocabulary import Ids
+from data_prep.vocabularies.vocabulary import Ids
 
 
 class SampleEncoder:

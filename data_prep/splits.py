@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from data_prep.input_ranges import InputRange
+from data_prep.inputs.ranges import InputRange
 from data_prep.parsed_rows import Part
 from data_prep.prepare_settings import PrepareSettings
 

@@ -1,4 +1,4 @@
-"""Counts the ends of lines of a text, natively; `data_prep.text_blocks.count_line_ends` is the definition."""
+"""Counts the ends of lines of a text, natively; `data_prep.inputs.text_blocks.count_line_ends` is the definition."""
 
 import ctypes
 from functools import cache

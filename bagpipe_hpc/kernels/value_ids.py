@@ -1,4 +1,4 @@
-"""Counts categorical values and gives them ids, natively; `data_prep.vocabulary` is the definition.
+"""Counts categorical values and gives them ids, natively; `data_prep.vocabularies.vocabulary` is the definition.
 
 Legend: `n` rows, `F` tables, `V` values of a vocabulary.
 """

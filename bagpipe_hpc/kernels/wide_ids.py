@@ -1,4 +1,6 @@
-"""Counts integers of 64 bits and texts, and gives them their ids, natively; `data_prep.wide_values` is the definition.
+"""Counts integers of 64 bits and texts, and gives them their ids, natively.
+
+The definition is `data_prep.vocabularies.wide_values`.
 
 Legend: `n` rows, `V` values of a vocabulary.
 """

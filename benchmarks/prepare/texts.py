@@ -16,12 +16,12 @@ from data_prep.formats.fields import text_type
 from data_prep.formats.layout import SparseList, Unused, Values
 from data_prep.formats.load import SCHEMA
 from data_prep.generate import generate_clicks
+from data_prep.inputs.parquet_blocks import is_parquet
+from data_prep.inputs.text_blocks import TextPosition, read_blocks
 from data_prep.ordered_map import ordered_map, worker_threads
-from data_prep.parquet_blocks import is_parquet
 from data_prep.prepare_settings import PrepareSettings
 from data_prep.schema.document import Schema, load_schema, to_document
 from data_prep.schema.rows import field_of
-from data_prep.text_blocks import TextPosition, read_blocks
 
 WHOLE_BYTES = 1 << 30
 """Larger files are not parsed as a whole: that takes twice their size of memory."""

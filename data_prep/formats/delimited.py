@@ -20,7 +20,7 @@ from data_prep.formats.columns import Group, Time, Unused
 from data_prep.formats.fields import bucket_column, problem, read_fields, shown, text_type
 from data_prep.formats.layout import RowLayout, TextFields
 from data_prep.formats.native_delimited import NativeFields
-from data_prep.text_blocks import BLOCK_BYTES
+from data_prep.inputs.text_blocks import BLOCK_BYTES
 
 RowsOf = Callable[[Mapping[str, pa.Array]], pa.RecordBatch]
 """Makes parsed rows of the fields of each used column, as `fields.read_fields` gives them.

@@ -18,7 +18,7 @@ from data_prep.formats.buckets import buckets
 from data_prep.formats.columns import Column, Dense, Group, Label, Sparse, SparseList, Time, Values, Weight
 from data_prep.formats.hex_columns import DIGITS, parse_hex
 from data_prep.formats.value_lists import parse_lists
-from data_prep.wide_values import hash_keys
+from data_prep.vocabularies.wide_values import hash_keys
 
 _INTEGER = re.compile(rb"-?[0-9]+")
 _NUMBER = re.compile(rb"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")

@@ -6,7 +6,7 @@ import pyarrow as pa
 from bagpipe_hpc.kernels import click_text
 from data_prep.formats.delimited import BadLine, dense_column, log_of_count
 from data_prep.formats.source_format import BlockParser
-from data_prep.text_blocks import count_lines
+from data_prep.inputs.text_blocks import count_lines
 
 _LOG_OF_COUNT = log_of_count(np.arange(1 << 16))
 """Logarithms of counts below 65,536, as nearly all counts are; these 256 KiB stay in a core's cache."""

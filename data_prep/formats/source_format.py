@@ -17,8 +17,8 @@ from data_prep.formats.fields import value_type
 from data_prep.formats.layout import RowLayout, TextLayout
 from data_prep.formats.native_delimited import LIBRARY
 from data_prep.formats.unlabelled import unlabelled_parser, without_labels
-from data_prep.input_files import check_header
-from data_prep.parquet_blocks import is_parquet
+from data_prep.inputs.files import check_header
+from data_prep.inputs.parquet_blocks import is_parquet
 
 BlockParser = Callable[[bytes], tuple[pa.RecordBatch, list[BadLine]]]
 """Reads the rows of a block of text, as `SourceFormat.parse_block`."""

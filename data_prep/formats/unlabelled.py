@@ -17,7 +17,7 @@ from bagpipe_hpc.errors import DataError
 from data_prep.formats.columns import Column, Group, Label, Time, Weight
 from data_prep.formats.delimited import BadLine
 from data_prep.formats.layout import TextFields
-from data_prep.input_files import check_header, first_line, first_row
+from data_prep.inputs.files import check_header, first_line, first_row
 
 _Parse = Callable[[bytes], tuple[pa.RecordBatch, list[BadLine]]]
 

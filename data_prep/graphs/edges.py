@@ -20,7 +20,7 @@ from bagpipe_hpc.plan.bags import Int64s
 from bagpipe_hpc.plan.neighbours import Graph
 from bagpipe_hpc.storage.graphs.graph_file import neighbour_type
 from data_prep.formats.fields import shown
-from data_prep.text_blocks import TextPosition, count_lines, read_blocks, split_first_line
+from data_prep.inputs.text_blocks import TextPosition, count_lines, read_blocks, split_first_line
 
 MOST_NODES = 3_000_000_000
 """Most nodes: the square of their number must fit 64 bits."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from bagpipe_hpc.errors import ConfigError, DataError
 from bagpipe_hpc.plan.bags import Int64s
 from data_prep.formats.fields import shown
-from data_prep.text_blocks import TextPosition, count_line_ends, read_blocks, split_first_line
+from data_prep.inputs.text_blocks import TextPosition, count_line_ends, read_blocks, split_first_line
 
 NODE = "node"
 """Name of the column of node numbers, of the feature and of the table."""

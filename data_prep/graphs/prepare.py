@@ -16,7 +16,7 @@ from bagpipe_hpc.storage.shards.writer import write_shard
 from bagpipe_hpc.terminal import counted
 from data_prep.graphs.edges import MOST_NODES, build_graph, read_edges, require_memory
 from data_prep.graphs.nodes import NODE, Nodes, read_nodes
-from data_prep.input_files import find_sources
+from data_prep.inputs.files import find_sources
 from data_prep.preparation_state import describe_inputs
 
 SOURCE_FORMAT = "graph"

@@ -12,8 +12,8 @@ from data_prep.formats.delimited import DelimitedParser
 from data_prep.formats.layout import RowLayout, TextFields
 from data_prep.formats.source_format import ColumnInput, Parts, Refine, SourceFormat, TextInput, row_schema
 from data_prep.formats.unlabelled import UNNEEDED, absent_by_count
-from data_prep.input_files import first_line, first_row
-from data_prep.parquet_blocks import column_types, is_parquet
+from data_prep.inputs.files import first_line, first_row
+from data_prep.inputs.parquet_blocks import column_types, is_parquet
 from data_prep.schema.document import Schema
 from data_prep.schema.fitting import Refinement, check_fitted, fit, is_fitted
 from data_prep.schema.parquet_fields import ParquetFields, unreadable

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from bagpipe_hpc.errors import ConfigError, DataError
 from data_prep.backend import choose_backend
 from data_prep.formats.source_format import ColumnInput, TextInput
-from data_prep.input_blocks import parse_input_block, read_range
-from data_prep.input_files import find_sources
-from data_prep.input_ranges import plan_ranges
+from data_prep.inputs.blocks import parse_input_block, read_range
+from data_prep.inputs.files import find_sources
+from data_prep.inputs.ranges import plan_ranges
 from data_prep.schema.columns import LabelColumn, NumericColumn, SchemaColumn, TableColumn, UnusedColumn
 from data_prep.schema.document import Schema
 from data_prep.schema.format import SchemaFormat

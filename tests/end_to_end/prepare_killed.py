@@ -12,16 +12,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import data_prep.counted_tables
-import data_prep.parse_stage
 import data_prep.prepare
+import data_prep.stages.counted_tables
+import data_prep.stages.parse
 from bagpipe_hpc.cli.commands import main
 from data_prep.preparation_state import WorkFolder
 from tests.launched_pytest import RANK_VARIABLES
 
 STAGES = {
     "parse": (WorkFolder, "note_part"),
-    "count": (data_prep.counted_tables, "_save"),
+    "count": (data_prep.stages.counted_tables, "_save"),
     "vocabularies": (WorkFolder, "note_vocabularies"),
     "write": (WorkFolder, "note_shard"),
     "end": (data_prep.prepare, "save_manifest"),
@@ -54,7 +54,7 @@ def go_on_with(place: Any, name: str, then: Callable[[], None]) -> None:
 if __name__ == "__main__":
     stage, rank, *arguments = sys.argv[1:]
     data_prep.prepare.RANGE_BYTES = 4000
-    data_prep.parse_stage.PART_ROWS = 20
+    data_prep.stages.parse.PART_ROWS = 20
     own = next((os.environ[name] for name in RANK_VARIABLES if name in os.environ), "0")
     if stage != "none":
         go_on_with(*STAGES[stage], end_itself if own == rank else wait_for_the_end)

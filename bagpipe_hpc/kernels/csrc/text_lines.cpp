@@ -1,4 +1,4 @@
-// Counts the lines of a block of text: the fast path of data_prep/text_blocks.py.
+// Counts the lines of a block of text: the fast path of data_prep/inputs/text_blocks.py.
 #include <cstdint>
 #include <cstring>
 

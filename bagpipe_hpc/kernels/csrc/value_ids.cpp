@@ -1,4 +1,5 @@
-// Counts the 32-bit values of a column, and gives values their ids: the fast path of data_prep/vocabulary.py.
+// Counts the 32-bit values of a column, and gives values their ids: the fast path of
+// data_prep/vocabularies/vocabulary.py.
 //
 // Both use hash tables with open addressing whose slots are 64-bit numbers, so that a probe is one memory access; a
 // slot of 0 is free. Values are taken in small groups: a first loop asks for the memory of their slots, a second one

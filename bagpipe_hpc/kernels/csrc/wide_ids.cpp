@@ -1,4 +1,5 @@
-// Counts integers of 64 bits and texts, and gives them their ids: the fast path of data_prep/wide_values.py.
+// Counts integers of 64 bits and texts, and gives them their ids: the fast path of
+// data_prep/vocabularies/wide_values.py.
 //
 // Integers lie in hash tables with open addressing that belong to the caller, as those of value_ids.cpp: a power of two
 // of slots, some of them free. Texts lie in an object of their own, which one thread at a time may change and any

@@ -9,7 +9,7 @@ from bagpipe_hpc.config.doors import SettingError
 from bagpipe_hpc.config.values import toml_value
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.terminal import counted
-from data_prep.input_files import find_sources
+from data_prep.inputs.files import find_sources
 from data_prep.schema.columns import (
     CategoricalColumn,
     LabelColumn,

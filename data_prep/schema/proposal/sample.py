@@ -15,11 +15,11 @@ from bagpipe_hpc.errors import DataError
 from data_prep.formats.columns import Dense
 from data_prep.formats.fields import problem
 from data_prep.formats.layout import split_quoted
-from data_prep.parquet_blocks import column_types, is_parquet, read_rows
+from data_prep.inputs.parquet_blocks import column_types, is_parquet, read_rows
+from data_prep.inputs.text_blocks import BYTE_ORDER_MARK, first_bytes
 from data_prep.schema.document import FileRules
 from data_prep.schema.parquet_fields import has_weights
 from data_prep.schema.proposal.parquet_sample import is_list, texts_of
-from data_prep.text_blocks import BYTE_ORDER_MARK, first_bytes
 
 SAMPLE_BYTES = 4 << 20
 SAMPLE_ROWS = 20_000

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import data_prep.input_blocks
-import data_prep.parse_stage
+import data_prep.inputs.blocks
 import data_prep.prepare
 import data_prep.ranks.progress
+import data_prep.stages.parse
 from bagpipe_hpc.kernels.shared_library import is_built
 from bagpipe_hpc.storage.shards.check import verify_shards
 from bagpipe_hpc.storage.shards.id_uses import read_counts, read_train_rows
@@ -102,11 +102,11 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch, part_rows: int, range_bytes: i
     """Blocks of a few rows and parts of a few blocks, so that small files have many; a line of progress for each."""
     monkeypatch.setattr(data_prep.prepare, "RANGE_BYTES", range_bytes)
     monkeypatch.setattr(data_prep.ranks.progress, "LINE_EVERY_S", 0.0)
-    read = data_prep.input_blocks.read_blocks
+    read = data_prep.inputs.blocks.read_blocks
     monkeypatch.setattr(
-        data_prep.input_blocks, "read_blocks", lambda source, start, end: read(source, start, end, 2000)
+        data_prep.inputs.blocks, "read_blocks", lambda source, start, end: read(source, start, end, 2000)
     )
-    monkeypatch.setattr(data_prep.parse_stage, "PART_ROWS", part_rows)
+    monkeypatch.setattr(data_prep.stages.parse, "PART_ROWS", part_rows)
 
 
 class KilledError(Exception):

@@ -11,12 +11,12 @@ from bagpipe_hpc.storage.shards.manifest import ShardManifest
 from data_prep.backend import choose_backend
 from data_prep.formats.criteo import Criteo
 from data_prep.formats.layout import IdRule
+from data_prep.inputs.text_blocks import BLOCK_BYTES
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
 from data_prep.sample_encoder import SampleEncoder
 from data_prep.schema.document import schema_of, to_document
 from data_prep.schema.format import SchemaFormat
-from data_prep.text_blocks import BLOCK_BYTES
 from tests.click_rows import random_rows
 
 GOOD = "\n".join(random_rows(40, seed=3)).encode() + b"\n"

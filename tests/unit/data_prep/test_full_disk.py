@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import data_prep.prepare
-import data_prep.shard_stage
+import data_prep.stages.write
 from bagpipe_hpc.errors import CapacityError
 from data_prep.parsed_rows import Part
 from data_prep.preparation_state import WorkFolder
@@ -22,8 +22,8 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         raise OSError(errno.ENOSPC, "No space left on device")
 
     source = write_text(tmp_path / "clicks", random_rows(3, seed=4))
-    monkeypatch.setattr(data_prep.shard_stage, "write_encoded_shard", fail)
-    monkeypatch.setattr(data_prep.shard_stage, "write_shard", fail)
+    monkeypatch.setattr(data_prep.stages.write, "write_encoded_shard", fail)
+    monkeypatch.setattr(data_prep.stages.write, "write_shard", fail)
     with pytest.raises(CapacityError, match=r"out: the disk is full.* run bagpipe prepare again"):
         prepare_clicks([source], tmp_path / "out", PrepareSettings(), silent)
     with pytest.raises(CapacityError, match=r"^found.csv: the disk is full; free some space and start again$"):
@@ -49,7 +49,7 @@ def test_a_shard_that_fails_leaves_its_rows_to_no_other(
 
     with monkeypatch.context() as patch:
         for name in ("write_shard", "write_encoded_shard"):
-            patch.setattr(data_prep.shard_stage, name, failing_first(getattr(data_prep.shard_stage, name)))
+            patch.setattr(data_prep.stages.write, name, failing_first(getattr(data_prep.stages.write, name)))
         with pytest.raises(CapacityError, match="out: the disk is full"):
             prepare_clicks([source], out, chosen, silent)
     assert not list(out.glob("t*.h5"))

@@ -23,7 +23,7 @@ from data_prep.generate import generate_clicks
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
 from data_prep.recorded import load_recorded
-from data_prep.vocabulary import HashedIds
+from data_prep.vocabularies.vocabulary import HashedIds
 from tests.click_rows import random_rows
 from tests.extending import Example
 from tests.unit.data_prep.plain_preparation import BACKENDS, Naive, assert_counts, prepare_naively, silent, write_text

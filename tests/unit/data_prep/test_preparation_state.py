@@ -12,9 +12,9 @@ import pytest
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.shards.entries import InputInfo, ShardInfo
+from data_prep.inputs.text_blocks import TextPosition
 from data_prep.parsed_rows import Part
 from data_prep.preparation_state import FITTED, PreparationState, describe_inputs, resume_or_start
-from data_prep.text_blocks import TextPosition
 
 WANTED = PreparationState(
     inputs=(InputInfo("day_0", 10, 1), InputInfo("day_1", 20, 2)),

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import data_prep.input_blocks
-import data_prep.parse_stage
+import data_prep.inputs.blocks
 import data_prep.ranks.progress
-import data_prep.shard_stage
+import data_prep.stages.parse
+import data_prep.stages.write
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.storage.shards.check import verify_shards
@@ -196,10 +196,12 @@ class Stopped(Exception):  # noqa: N818  # nothing in the program catches it
 def test_a_killed_preparation_goes_on_to_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str
 ) -> None:
-    monkeypatch.setattr(data_prep.parse_stage, "PART_ROWS", 40)
+    monkeypatch.setattr(data_prep.stages.parse, "PART_ROWS", 40)
     monkeypatch.setattr(data_prep.ranks.progress, "LINE_EVERY_S", 0.0)
-    read = data_prep.input_blocks.read_blocks
-    monkeypatch.setattr(data_prep.input_blocks, "read_blocks", lambda source, start, end: read(source, start, end, 900))
+    read = data_prep.inputs.blocks.read_blocks
+    monkeypatch.setattr(
+        data_prep.inputs.blocks, "read_blocks", lambda source, start, end: read(source, start, end, 900)
+    )
     source = write(tmp_path / "clicks", random_rows(150))
     settings = PrepareSettings(SHOP, rows_per_shard=40, compression="gzip")
 
@@ -223,13 +225,13 @@ def test_pieces_of_long_lists_are_smaller(tmp_path: Path, monkeypatch: pytest.Mo
     source = write(tmp_path / "clicks", random_rows(120))
     settings = PrepareSettings(SHOP, compression="none")
     whole = prepare_clicks([source], tmp_path / "whole", settings, silent)
-    monkeypatch.setattr(data_prep.shard_stage, "CHUNK_ROWS", 16)
-    monkeypatch.setattr(data_prep.shard_stage, "ENCODE_ROWS", 64)
-    monkeypatch.setattr(data_prep.shard_stage, "ENCODE_VALUES", 32)
+    monkeypatch.setattr(data_prep.stages.write, "CHUNK_ROWS", 16)
+    monkeypatch.setattr(data_prep.stages.write, "ENCODE_ROWS", 64)
+    monkeypatch.setattr(data_prep.stages.write, "ENCODE_VALUES", 32)
     sizes: list[int] = []
-    read = data_prep.shard_stage._PieceReader.read
+    read = data_prep.stages.write._PieceReader.read
     monkeypatch.setattr(
-        data_prep.shard_stage._PieceReader,
+        data_prep.stages.write._PieceReader,
         "read",
         lambda self, piece: sizes.append(piece.last - piece.first) or read(self, piece),
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import data_prep.input_blocks
+import data_prep.inputs.blocks
 from bagpipe_hpc.errors import ConfigError, DataError
 from bagpipe_hpc.storage.shards.check import verify_shards
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest, save_manifest
@@ -125,8 +125,10 @@ def test_a_bad_line_is_named_with_its_file_and_its_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: int
 ) -> None:
     """The header is line 1; blocks after the first have none."""
-    read = data_prep.input_blocks.read_blocks
-    monkeypatch.setattr(data_prep.input_blocks, "read_blocks", lambda source, start, end: read(source, start, end, 300))
+    read = data_prep.inputs.blocks.read_blocks
+    monkeypatch.setattr(
+        data_prep.inputs.blocks, "read_blocks", lambda source, start, end: read(source, start, end, 300)
+    )
     rows = random_rows(60)
     rows[line - 2][1] = "cheap"
     inputs = [write(tmp_path / "good", random_rows(30)), write(tmp_path / "bad", rows)]

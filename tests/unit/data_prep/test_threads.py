@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from data_prep import parse_stage, shard_stage, vocabulary_stage
 from data_prep.ordered_map import ordered_map
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
 from data_prep.ranks.team import alone
+from data_prep.stages import count, parse, write
 from tests.click_rows import random_rows
 
 THREADS = 33
@@ -28,7 +28,7 @@ def test_every_stage_works_two_pieces_for_a_thread_ahead(tmp_path: Path, monkeyp
         found.append(ahead)
         return ordered_map(pool, function, items, ahead)
 
-    for stage in (parse_stage, shard_stage, vocabulary_stage):
+    for stage in (parse, count, write):
         monkeypatch.setattr(stage, "ordered_map", noted)
     (tmp_path / "clicks").write_text("\n".join(random_rows(40, seed=1)))
     inputs = [str(tmp_path / "clicks")]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-import data_prep.parse_stage
 import data_prep.parsed_rows
+import data_prep.stages.parse
 from bagpipe_hpc.errors import ConfigError, DataError
 from bagpipe_hpc.kernels.shared_library import is_built
 from bagpipe_hpc.storage.run_lock import Owner, RunLock
@@ -72,7 +72,7 @@ def test_rows_keep_their_order_where_numbers_of_ranges_have_more_digits_than_nam
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
 ) -> None:
     small_blocks(monkeypatch, part_rows=15, range_bytes=1000)  # more than ten ranges
-    for module in (data_prep.parsed_rows, data_prep.parse_stage):
+    for module in (data_prep.parsed_rows, data_prep.stages.parse):
         monkeypatch.setattr(module, "part_name", "rows-{}-{}".format)
     lines = random_rows(100, seed=4)
     source, chosen = write_text(tmp_path / "clicks", lines), PrepareSettings()

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from bagpipe_hpc.kernels import text_lines
 from bagpipe_hpc.kernels.shared_library import is_built
-from data_prep.text_blocks import count_line_ends
+from data_prep.inputs.text_blocks import count_line_ends
 
 pytestmark = pytest.mark.skipif(not is_built("text_lines"), reason="native code was not built")
 

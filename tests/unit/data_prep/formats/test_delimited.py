@@ -14,7 +14,7 @@ from data_prep.formats.columns import Dense, Label, Sparse, Time, Unused, Values
 from data_prep.formats.delimited import BadLine, DelimitedParser, layout_rows
 from data_prep.formats.layout import TextLayout
 from data_prep.formats.source_format import row_schema
-from data_prep.text_blocks import BLOCK_BYTES
+from data_prep.inputs.text_blocks import BLOCK_BYTES
 
 COLUMNS = (
     Sparse("user", Values.INTEGER),

@@ -10,7 +10,7 @@ from bagpipe_hpc.kernels.click_text import read_clicks
 from bagpipe_hpc.kernels.shared_library import is_built
 from data_prep.formats.criteo import Criteo
 from data_prep.formats.delimited import log_of_count
-from data_prep.text_blocks import count_lines
+from data_prep.inputs.text_blocks import count_lines
 from tests.drawing import share_of
 
 pytestmark = pytest.mark.skipif(not is_built("click_text"), reason="native code was not built")

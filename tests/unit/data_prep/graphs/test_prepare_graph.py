@@ -20,8 +20,8 @@ from bagpipe_hpc.storage.shards.reader import ClickShards
 from data_prep.graphs.edges import read_edges
 from data_prep.graphs.nodes import read_nodes
 from data_prep.graphs.prepare import prepare_graph
+from data_prep.inputs.text_blocks import read_blocks
 from data_prep.synthetic.graph import COMMUNITIES, generate_graph
-from data_prep.text_blocks import read_blocks
 from tests.graphs import write_graph_data
 
 EDGES = "# a comment\n0\t1\n1\t0\n0\t2\n2\t2\n4\t0\n"

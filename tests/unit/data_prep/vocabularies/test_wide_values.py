@@ -9,8 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.vocabulary import HashedIds
-from data_prep.wide_values import CountedValues, IntegerVocabulary, TextVocabulary, as_column, counted_values
+from data_prep.vocabularies.vocabulary import HashedIds
+from data_prep.vocabularies.wide_values import (
+    CountedValues,
+    IntegerVocabulary,
+    TextVocabulary,
+    as_column,
+    counted_values,
+)
 
 INTEGERS = st.none() | st.integers(-3, 3) | st.integers(-(1 << 63), (1 << 63) - 1)
 TEXTS = st.none() | st.sampled_from(["", "a", "b", "é", "Z"]) | st.text(st.characters(codec="utf-8"), max_size=4)

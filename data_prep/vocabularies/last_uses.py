@@ -15,9 +15,9 @@ from bagpipe_hpc.storage.shards.waiting_values import read_waiting
 from data_prep.backend import Backend
 from data_prep.formats.layout import IdRule, Table
 from data_prep.formats.value_lists import list_values
-from data_prep.growth import KnownTable
 from data_prep.parsed_rows import ParsedRows
 from data_prep.recorded import RecordedPreparation
+from data_prep.vocabularies.growth import KnownTable
 
 _BLOCK_ROWS = 1 << 16
 

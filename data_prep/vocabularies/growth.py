@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from bagpipe_hpc.storage.shards.vocabulary import Int64s, TableUse, TableValues, TableVocabulary
 from bagpipe_hpc.storage.shards.waiting_values import WaitingValues
 from data_prep.formats.columns import Values
-from data_prep.vocabulary import add_unknown, places_of
-from data_prep.wide_values import CountedValues, as_column
+from data_prep.vocabularies.vocabulary import add_unknown, places_of
+from data_prep.vocabularies.wide_values import CountedValues, as_column
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary
 from data_prep.formats.columns import Values
-from data_prep.vocabulary import HashedIds, Vocabulary, VocabularyIds, counted_values, counts_of_ids
-from tests.unit.data_prep.test_wide_values import assert_counted
+from data_prep.vocabularies.vocabulary import HashedIds, Vocabulary, VocabularyIds, counted_values, counts_of_ids
+from tests.unit.data_prep.vocabularies.test_wide_values import assert_counted
 
 VALUES = st.none() | st.integers(0, 6) | st.integers(0, (1 << 32) - 1)
 

@@ -7,9 +7,9 @@ import pyarrow as pa
 
 from data_prep.formats.delimited import BadLine
 from data_prep.formats.source_format import ColumnInput, TextInput
-from data_prep.input_ranges import InputRange
-from data_prep.parquet_blocks import ColumnBlock, read_rows
-from data_prep.text_blocks import TextBlock, TextPosition, line_start, read_blocks, split_first_line
+from data_prep.inputs.parquet_blocks import ColumnBlock, read_rows
+from data_prep.inputs.ranges import InputRange
+from data_prep.inputs.text_blocks import TextBlock, TextPosition, line_start, read_blocks, split_first_line
 
 InputBlock = TextBlock | ColumnBlock
 

@@ -16,12 +16,12 @@ from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.atomic_write import atomic_write
 from bagpipe_hpc.storage.shards.waiting_values import WaitingValues
 from data_prep.formats.layout import Table
-from data_prep.hashed_counts import HashedCounts
 from data_prep.parsed_rows import ParsedRows, values_of
 from data_prep.preparation_state import WorkFolder
 from data_prep.ranks.board import Stage
 from data_prep.ranks.team import Team
-from data_prep.wide_values import CountedValues, as_column
+from data_prep.vocabularies.hashed_counts import HashedCounts
+from data_prep.vocabularies.wide_values import CountedValues, as_column
 
 _PREFIX = "counted-"
 _SAMPLED_ROWS = 1 << 16

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pa_parquet
 
 from bagpipe_hpc.errors import DataError
-from data_prep.text_blocks import TextPosition
+from data_prep.inputs.text_blocks import TextPosition
 
 MAGIC = b"PAR1"
 """The first bytes of a Parquet file."""

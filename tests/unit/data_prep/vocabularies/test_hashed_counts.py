@@ -7,16 +7,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from data_prep import hashed_counts
 from data_prep.backend import choose_backend
 from data_prep.formats.columns import Values
 from data_prep.formats.layout import IdRule, Table
 from data_prep.formats.load import load_format
-from data_prep.hashed_counts import count_hashed
+from data_prep.inputs.text_blocks import TextPosition
 from data_prep.parsed_rows import ParsedRows, Part
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
-from data_prep.text_blocks import TextPosition
+from data_prep.vocabularies import hashed_counts
+from data_prep.vocabularies.hashed_counts import count_hashed
 
 LIMIT = 20
 

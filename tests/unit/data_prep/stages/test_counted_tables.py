@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.shards.waiting_values import WaitingValues
-from data_prep.counted_tables import Counted, _save, count_tables, counted_tables, deal_tables
 from data_prep.formats.columns import Values
 from data_prep.formats.layout import Table
-from data_prep.hashed_counts import HashedCounts
 from data_prep.ordered_map import worker_threads
 from data_prep.parsed_rows import ParsedRows
 from data_prep.preparation_state import PreparationState, WorkFolder
 from data_prep.ranks.team import alone
-from data_prep.wide_values import CountedValues
+from data_prep.stages.counted_tables import Counted, _save, count_tables, counted_tables, deal_tables
+from data_prep.vocabularies.hashed_counts import HashedCounts
+from data_prep.vocabularies.wide_values import CountedValues
 
 ROWS = 1000
 

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.storage.shards.vocabulary import TableValues, TableVocabulary
 from bagpipe_hpc.storage.shards.waiting_values import WaitingValues
-from data_prep import wide_values
 from data_prep.formats.columns import Values
 from data_prep.formats.layout import IdRule, Table
 from data_prep.ordered_map import ordered_map, worker_threads
 from data_prep.parsed_rows import ParsedRows
-from data_prep.wide_values import CountedValues, as_column
+from data_prep.vocabularies import wide_values
+from data_prep.vocabularies.wide_values import CountedValues, as_column
 
 Ids = NDArray[np.int32] | NDArray[np.int64]
 """Ids of rows, wide enough for the largest table."""

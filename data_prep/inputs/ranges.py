@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data_prep.formats.source_format import ColumnInput, TextInput
-from data_prep.parquet_blocks import row_group_bounds
-from data_prep.text_blocks import is_compressed
+from data_prep.inputs.parquet_blocks import row_group_bounds
+from data_prep.inputs.text_blocks import is_compressed
 
 RANGE_BYTES = 128 << 20
 """Bytes of a range of plain text: about half a million rows of Criteo's."""

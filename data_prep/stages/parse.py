@@ -20,14 +20,14 @@ from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.atomic_write import atomic_write
 from data_prep.formats.delimited import BadLine
 from data_prep.formats.source_format import ColumnInput, TextInput
-from data_prep.input_blocks import InputBlock, bytes_of, parse_input_block, read_range
-from data_prep.input_ranges import InputRange
+from data_prep.inputs.blocks import InputBlock, bytes_of, parse_input_block, read_range
+from data_prep.inputs.ranges import InputRange
+from data_prep.inputs.text_blocks import TextPosition
 from data_prep.ordered_map import ordered_map
 from data_prep.parsed_rows import BadRow, Part, part_name
 from data_prep.preparation_state import WorkFolder
 from data_prep.ranks.board import Stage, Tell
 from data_prep.ranks.team import Team
-from data_prep.text_blocks import TextPosition
 
 PART_ROWS = 1 << 20
 """Rows after which a part is closed: after a kill, each rank parses at most this many again."""

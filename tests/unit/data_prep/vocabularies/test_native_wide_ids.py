@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from bagpipe_hpc.kernels.shared_library import is_built
 from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary
-from data_prep import native_ids, vocabulary, wide_values
 from data_prep.formats.columns import Values
 from data_prep.formats.layout import IdRule, Table
-from data_prep.wide_values import CountedValues
+from data_prep.vocabularies import native_ids, vocabulary, wide_values
+from data_prep.vocabularies.wide_values import CountedValues
 from tests.drawing import share_of
 
 pytestmark = pytest.mark.skipif(not is_built("wide_ids"), reason="native code was not built")

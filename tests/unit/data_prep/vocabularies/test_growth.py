@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import data_prep.growth
+import data_prep.vocabularies.growth
 from bagpipe_hpc.storage.shards.check import verify_shards
 from bagpipe_hpc.storage.shards.id_uses import (
     read_counts,
@@ -30,13 +30,13 @@ from bagpipe_hpc.storage.shards.reader import ClickShards
 from bagpipe_hpc.storage.shards.vocabulary import TableUse, TableVocabulary, read_table_vocabulary
 from bagpipe_hpc.storage.shards.waiting_values import WaitingValues, read_waiting
 from bagpipe_hpc.tools.inspection import describe
-from data_prep import hashed_counts, vocabulary, wide_values
 from data_prep.formats.columns import Values
 from data_prep.generate import generate_clicks
-from data_prep.growth import GrowthRules, KnownTable, TableGrowth, growth_text
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
-from data_prep.vocabulary import HashedIds, counts_of_ids
+from data_prep.vocabularies import hashed_counts, vocabulary, wide_values
+from data_prep.vocabularies.growth import GrowthRules, KnownTable, TableGrowth, growth_text
+from data_prep.vocabularies.vocabulary import HashedIds, counts_of_ids
 from tests.click_rows import random_rows
 from tests.drawing import share_of
 from tests.unit.data_prep.plain_preparation import BACKENDS, silent, small_blocks, write_text
@@ -230,7 +230,7 @@ MUTANTS = {
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_broken_rule_is_found(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each rule broken in turn; drawn days tell it from the model."""
-    source, (rule, broken) = inspect.getsource(data_prep.growth), MUTANTS[name]
+    source, (rule, broken) = inspect.getsource(data_prep.vocabularies.growth), MUTANTS[name]
     assert rule in source
     (tmp_path / "broken_growth.py").write_text(source.replace(rule, broken))
     monkeypatch.syspath_prepend(tmp_path)

@@ -13,18 +13,18 @@ from bagpipe_hpc.storage.shards.id_uses import read_counts, read_train_rows, tab
 from bagpipe_hpc.storage.shards.vocabulary import TableUse, TableVocabulary, load_vocabularies, write_vocabularies
 from bagpipe_hpc.storage.shards.waiting_values import WaitingValues, waiting_info, write_waiting
 from data_prep.backend import IdMaps
-from data_prep.counted_tables import Counted, count_tables, counted_tables
 from data_prep.formats.layout import IdRule, Table
-from data_prep.growth import GrowthRules, TableGrowth, growth_text
-from data_prep.hashed_counts import count_hashed
-from data_prep.last_uses import known_tables, last_uses_of_rows
 from data_prep.ordered_map import ordered_map
 from data_prep.parsed_rows import values_of
 from data_prep.ranks.board import Tell
 from data_prep.recorded import RecordedPreparation
-from data_prep.stage_inputs import StageInputs
-from data_prep.vocabulary import counts_of_ids
-from data_prep.wide_values import CountedValues
+from data_prep.stages.counted_tables import Counted, count_tables, counted_tables
+from data_prep.stages.stage_inputs import StageInputs
+from data_prep.vocabularies.growth import GrowthRules, TableGrowth, growth_text
+from data_prep.vocabularies.hashed_counts import count_hashed
+from data_prep.vocabularies.last_uses import known_tables, last_uses_of_rows
+from data_prep.vocabularies.vocabulary import counts_of_ids
+from data_prep.vocabularies.wide_values import CountedValues
 
 _NAMED = 3
 """Most tables that a note names."""

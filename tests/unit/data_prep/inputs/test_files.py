@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bagpipe_hpc.errors import DataError
-from data_prep.input_files import find_sources, order_note
+from data_prep.inputs.files import find_sources, order_note
 
 
 def write(folder: Path, *names: str) -> None:

@@ -6,11 +6,11 @@ import pyarrow as pa
 import pyarrow.parquet as pa_parquet
 import pytest
 
-import data_prep.parquet_blocks
+import data_prep.inputs.parquet_blocks
 from bagpipe_hpc.errors import DataError
 from data_prep.formats.criteo import Criteo
-from data_prep.parquet_blocks import column_types, is_parquet, read_rows, row_group_bounds
-from data_prep.text_blocks import TextPosition
+from data_prep.inputs.parquet_blocks import column_types, is_parquet, read_rows, row_group_bounds
+from data_prep.inputs.text_blocks import TextPosition
 
 ROWS = 50
 
@@ -18,7 +18,7 @@ ROWS = 50
 @pytest.fixture
 def clicks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file of row groups of 20, 20 and 10 rows, read in blocks of at most 8."""
-    monkeypatch.setattr(data_prep.parquet_blocks, "BLOCK_ROWS", 8)
+    monkeypatch.setattr(data_prep.inputs.parquet_blocks, "BLOCK_ROWS", 8)
     table = pa.table({"click": [row % 2 for row in range(ROWS)], "item": list(range(ROWS)), "page": ["x"] * ROWS})
     pa_parquet.write_table(table, tmp_path / "clicks", row_group_size=20)
     return tmp_path / "clicks"
@@ -51,7 +51,7 @@ def test_blocks_do_not_depend_on_where_reading_began(clicks: Path) -> None:
 
 def test_long_rows_come_in_smaller_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last rows of each batch, too; a row that is larger than a block is a block of its own."""
-    monkeypatch.setattr(data_prep.parquet_blocks, "BLOCK_BYTES", 8000)
+    monkeypatch.setattr(data_prep.inputs.parquet_blocks, "BLOCK_BYTES", 8000)
     lists = [[row] * length for row, length in enumerate([100] * 60 + [3000] * 5 + [1] * 5)]
     pa_parquet.write_table(pa.table({"item": lists}), tmp_path / "lists", row_group_size=40)
     blocks = list(read_rows(tmp_path / "lists", 0, ("item",), 3))

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from bagpipe_hpc.kernels.shared_library import is_built
 from bagpipe_hpc.kernels.value_ids import ValueCounter
 from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary
-from data_prep import native_ids, vocabulary
 from data_prep.formats.columns import Values
 from data_prep.formats.layout import IdRule, Table
-from data_prep.wide_values import CountedValues
+from data_prep.vocabularies import native_ids, vocabulary
+from data_prep.vocabularies.wide_values import CountedValues
 from tests.drawing import share_of
 
 pytestmark = pytest.mark.skipif(not is_built("value_ids"), reason="native code was not built")

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import data_prep.text_blocks
+import data_prep.inputs.text_blocks
 from bagpipe_hpc.errors import DataError
-from data_prep.text_blocks import TextBlock, TextPosition, count_lines, line_start, read_blocks, split_first_line
+from data_prep.inputs.text_blocks import TextBlock, TextPosition, count_lines, line_start, read_blocks, split_first_line
 
 
 def zstd_compress(text: bytes) -> bytes:
@@ -111,7 +111,7 @@ def test_lines_end_with_any_of_three(tmp_path: Path, size: int, end: bytes) -> N
 
 
 def test_a_range_in_an_absurdly_long_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data_prep.text_blocks, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(data_prep.inputs.text_blocks, "BLOCK_BYTES", 1000)
     path = tmp_path / "binary"
     path.write_bytes(b"x" * 5000)
     with pytest.raises(DataError, match="binary: no end of line in 1000 bytes from byte 700"):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bagpipe_hpc.errors import DataError
 from data_prep.formats.layout import TextFields
-from data_prep.text_blocks import BLOCK_BYTES, BYTE_ORDER_MARK, first_bytes, split_first_line
+from data_prep.inputs.text_blocks import BLOCK_BYTES, BYTE_ORDER_MARK, first_bytes, split_first_line
 
 _NO_PIPE = (
     "inputs are files, known by name, size and time of change, so that a preparation can go on after an "

@@ -27,8 +27,8 @@ from data_prep.ordered_map import ordered_map
 from data_prep.parsed_rows import ParsedRows
 from data_prep.ranks.board import Stage, Tell
 from data_prep.sample_encoder import SampleEncoder
-from data_prep.stage_inputs import StageInputs
-from data_prep.vocabulary_stage import make_vocabularies, unseen_note
+from data_prep.stages.count import make_vocabularies, unseen_note
+from data_prep.stages.stage_inputs import StageInputs
 
 Block = TypeVar("Block", Samples, EncodedSamples)
 

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from bagpipe_hpc.storage.shards.entries import TIMESTAMP
-from data_prep.fit_stage import fit_rows
 from data_prep.formats.source_format import SourceFormat
 from data_prep.parsed_rows import ParsedRows
+from data_prep.stages.fit import fit_rows
 
 EXTREMES = [-(1 << 63), -(1 << 63), 0, (1 << 63) - 1]
 

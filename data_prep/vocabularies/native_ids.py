@@ -20,12 +20,12 @@ from bagpipe_hpc.kernels.wide_ids import (
     TextTable,
 )
 from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary
-from data_prep import vocabulary, wide_values
 from data_prep.formats.columns import Values
 from data_prep.formats.layout import IdRule, Table
 from data_prep.parsed_rows import ParsedRows, values_of
-from data_prep.vocabulary import Ids, Numbering, by_count
-from data_prep.wide_values import CountedValues
+from data_prep.vocabularies import vocabulary, wide_values
+from data_prep.vocabularies.vocabulary import Ids, Numbering, by_count
+from data_prep.vocabularies.wide_values import CountedValues
 
 _TEXTS_AT_ONCE = 1 << 10
 """Texts that a table is given at a time: native code takes less than 2 GiB of them."""

@@ -1,0 +1,1 @@
+"""The stages of a preparation, in this order: parse, fit, count, write."""
