@@ -17,8 +17,8 @@ from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels import lzf, shared_library
 from bagpipe_hpc.kernels.backend import use_native
 from bagpipe_hpc.storage.shards.encoded import Encoder
-from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary
 from bagpipe_hpc.storage.shards.writer import GZIP_LEVEL
+from bagpipe_hpc.storage.vocabularies.vocabulary import TableVocabulary
 from data_prep.formats.layout import IdRule, Table
 from data_prep.formats.source_format import SourceFormat
 from data_prep.parsed_rows import ParsedRows

@@ -13,7 +13,7 @@ from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.shards.check import check_vocabularies
 from bagpipe_hpc.storage.shards.entries import SPARSE_INT32_ROWS, FeatureInfo
 from bagpipe_hpc.storage.shards.manifest import MANIFEST_NAME, PREPARE_AGAIN, ShardManifest, load_manifest
-from bagpipe_hpc.storage.shards.vocabulary import (
+from bagpipe_hpc.storage.vocabularies.vocabulary import (
     VOCABULARIES_NAME,
     TableVocabulary,
     copy_vocabularies,

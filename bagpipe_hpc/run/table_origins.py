@@ -21,9 +21,9 @@ from bagpipe_hpc.rows.partition import RowPartition
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.checkpoints.saved_rows import stream_rows
 from bagpipe_hpc.storage.exported import ExportedModel, TrainedTable
-from bagpipe_hpc.storage.shards.id_uses import read_reborn
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
-from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary, read_table_vocabulary
+from bagpipe_hpc.storage.vocabularies.id_uses import read_reborn
+from bagpipe_hpc.storage.vocabularies.vocabulary import TableVocabulary, read_table_vocabulary
 
 NewIds = Callable[[int, int], NDArray[np.int64]]
 """Ids `[n]` in the run's table of the ids `first` up to `last` of the trained one; -1 where it has none for them."""

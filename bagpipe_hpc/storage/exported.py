@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from bagpipe_hpc.errors import CheckpointError, FileError, read_small
 from bagpipe_hpc.storage.atomic_write import file_sha256
 from bagpipe_hpc.storage.checked_json import FileInfo, is_file_name
-from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary
 from bagpipe_hpc.storage.tensor_file import TensorPlace, tensor_places
+from bagpipe_hpc.storage.vocabularies.vocabulary import TableVocabulary
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from bagpipe_hpc.storage.checked_json import FileInfo
-from bagpipe_hpc.storage.shards.id_uses import read_counts, read_train_rows, tables_with_counts
-from bagpipe_hpc.storage.shards.vocabulary import TableUse, TableVocabulary, load_vocabularies, write_vocabularies
-from bagpipe_hpc.storage.shards.waiting_values import WaitingValues, waiting_info, write_waiting
+from bagpipe_hpc.storage.vocabularies.id_uses import read_counts, read_train_rows, tables_with_counts
+from bagpipe_hpc.storage.vocabularies.vocabulary import TableUse, TableVocabulary, load_vocabularies, write_vocabularies
+from bagpipe_hpc.storage.vocabularies.waiting_values import WaitingValues, waiting_info, write_waiting
 from data_prep.backend import IdMaps
 from data_prep.formats.layout import IdRule, Table
 from data_prep.ordered_map import ordered_map

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.atomic_write import atomic_write
-from bagpipe_hpc.storage.shards.waiting_values import WaitingValues
+from bagpipe_hpc.storage.vocabularies.waiting_values import WaitingValues
 from data_prep.formats.layout import Table
 from data_prep.parsed_rows import ParsedRows, values_of
 from data_prep.preparation_state import WorkFolder

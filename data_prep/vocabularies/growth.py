@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bagpipe_hpc.storage.shards.vocabulary import Int64s, TableUse, TableValues, TableVocabulary
-from bagpipe_hpc.storage.shards.waiting_values import WaitingValues
+from bagpipe_hpc.storage.vocabularies.vocabulary import Int64s, TableUse, TableValues, TableVocabulary
+from bagpipe_hpc.storage.vocabularies.waiting_values import WaitingValues
 from data_prep.formats.columns import Values
 from data_prep.vocabularies.vocabulary import add_unknown, places_of
 from data_prep.vocabularies.wide_values import CountedValues, as_column

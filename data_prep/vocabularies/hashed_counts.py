@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from bagpipe_hpc.storage.shards.id_uses import MOST_COUNTED_ROWS
-from bagpipe_hpc.storage.shards.vocabulary import Int64s
+from bagpipe_hpc.storage.vocabularies.id_uses import MOST_COUNTED_ROWS
+from bagpipe_hpc.storage.vocabularies.vocabulary import Int64s
 from data_prep.backend import Backend
 from data_prep.formats.layout import IdRule, Table
 from data_prep.parsed_rows import ParsedRows, values_of

@@ -7,11 +7,11 @@ import numpy as np
 import pyarrow as pa
 
 from bagpipe_hpc.errors import DataError
-from bagpipe_hpc.storage.shards.id_uses import read_counts, read_last_use
 from bagpipe_hpc.storage.shards.manifest import PREPARE_AGAIN
 from bagpipe_hpc.storage.shards.reader import ClickShards
-from bagpipe_hpc.storage.shards.vocabulary import Int64s, TableUse, TableValues, TableVocabulary
-from bagpipe_hpc.storage.shards.waiting_values import read_waiting
+from bagpipe_hpc.storage.vocabularies.id_uses import read_counts, read_last_use
+from bagpipe_hpc.storage.vocabularies.vocabulary import Int64s, TableUse, TableValues, TableVocabulary
+from bagpipe_hpc.storage.vocabularies.waiting_values import read_waiting
 from data_prep.backend import Backend
 from data_prep.formats.layout import IdRule, Table
 from data_prep.formats.value_lists import list_values

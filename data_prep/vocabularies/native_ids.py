@@ -19,7 +19,7 @@ from bagpipe_hpc.kernels.wide_ids import (
     TextColumn,
     TextTable,
 )
-from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary
+from bagpipe_hpc.storage.vocabularies.vocabulary import TableVocabulary
 from data_prep.formats.columns import Values
 from data_prep.formats.layout import IdRule, Table
 from data_prep.parsed_rows import ParsedRows, values_of

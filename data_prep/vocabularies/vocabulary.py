@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bagpipe_hpc.storage.shards.vocabulary import TableValues, TableVocabulary
-from bagpipe_hpc.storage.shards.waiting_values import WaitingValues
+from bagpipe_hpc.storage.vocabularies.vocabulary import TableValues, TableVocabulary
+from bagpipe_hpc.storage.vocabularies.waiting_values import WaitingValues
 from data_prep.formats.columns import Values
 from data_prep.formats.layout import IdRule, Table
 from data_prep.ordered_map import ordered_map, worker_threads

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bagpipe_hpc.storage.shards.vocabulary import TableValues
-from bagpipe_hpc.storage.shards.waiting_values import WaitingValues
+from bagpipe_hpc.storage.vocabularies.vocabulary import TableValues
+from bagpipe_hpc.storage.vocabularies.waiting_values import WaitingValues
 
 _TEXT_KEY_BYTES = 8
 _LEAST_SPAN, _MOST_SPREAD = 1 << 16, 8

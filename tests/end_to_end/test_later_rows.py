@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
-from bagpipe_hpc.storage.shards.id_uses import read_reborn
 from bagpipe_hpc.storage.shards.manifest import load_manifest
+from bagpipe_hpc.storage.vocabularies.id_uses import read_reborn
 from bagpipe_hpc.tools.compare import compare
 from data_prep.generate import generate_clicks
 from data_prep.prepare import prepare_clicks

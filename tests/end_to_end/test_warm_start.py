@@ -8,7 +8,7 @@ import torch
 
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint, load_checkpoint
 from bagpipe_hpc.storage.shards.manifest import load_manifest
-from bagpipe_hpc.storage.shards.vocabulary import read_vocabulary
+from bagpipe_hpc.storage.vocabularies.vocabulary import read_vocabulary
 from bagpipe_hpc.tools.compare import compare
 from bagpipe_hpc.tools.exporting.export import ExportSettings, export_checkpoint
 from data_prep.generate import generate_clicks

@@ -26,12 +26,12 @@ from bagpipe_hpc.storage.plans.manifest import load_manifest as load_plans_manif
 from bagpipe_hpc.storage.plans.plan_file import PlanReader
 from bagpipe_hpc.storage.policy_memory import load_memory
 from bagpipe_hpc.storage.shards.check import damaged_files
-from bagpipe_hpc.storage.shards.id_uses import read_counts, read_last_use, read_reborn, read_train_rows
 from bagpipe_hpc.storage.shards.manifest import load_manifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
-from bagpipe_hpc.storage.shards.vocabulary import read_table_vocabulary, read_unseen_buckets
-from bagpipe_hpc.storage.shards.vocabulary_pieces import open_vocabulary
-from bagpipe_hpc.storage.shards.waiting_values import read_waiting
+from bagpipe_hpc.storage.vocabularies.id_uses import read_counts, read_last_use, read_reborn, read_train_rows
+from bagpipe_hpc.storage.vocabularies.pieces import open_vocabulary
+from bagpipe_hpc.storage.vocabularies.vocabulary import read_table_vocabulary, read_unseen_buckets
+from bagpipe_hpc.storage.vocabularies.waiting_values import read_waiting
 from tests.fuzz.damage import ARRAY_CHANGES, LINKS, ArraysDamage, HdfDamage, members_of
 from tests.fuzz.limited import limit_memory
 

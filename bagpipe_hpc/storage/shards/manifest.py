@@ -72,12 +72,12 @@ class ShardManifest:
         inputs: the input files, in the order in which they were read.
         settings: the settings of the preparation.
         skipped_rows: malformed rows that were left out, as `FILE:LINE: REASON`.
-        vocabularies: the file that says which value has which id (`vocabulary_file`); None where all ids are hashed.
+        vocabularies: the file that says which value has which id (`vocabularies.vocabulary`); None if all are hashed.
         hashed_tables: tables whose values are hashed to their ids, while the others have vocabularies.
         features: the columns of look-ups; if not given, one for each table, with its name and one id a sample.
         labels: names of the K labels of a sample.
         weighted_samples: whether each sample has a weight.
-        waiting: the file of values that are too rare for an id (`waiting_values`); None where it was not kept.
+        waiting: the file of values that are too rare for an id (`vocabularies.waiting_values`); None where not kept.
         grown_from: digest of the vocabularies that these have grown out of, with `prepare --grow`; otherwise None.
         others: names of further columns of samples, which training does not read: `timestamp`, `group`. Manifests of
             older programs lack it.

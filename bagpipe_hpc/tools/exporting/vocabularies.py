@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from bagpipe_hpc.storage.atomic_write import file_sha256
 from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
-from bagpipe_hpc.storage.shards.vocabulary_pieces import VocabularyPieces, open_vocabulary
 from bagpipe_hpc.storage.tensor_file import StreamedTensor, write_tensors
+from bagpipe_hpc.storage.vocabularies.pieces import VocabularyPieces, open_vocabulary
 
 NUMBERS_FILE = "vocabulary.safetensors"
 _PieceOf = Callable[[VocabularyPieces, int, int], NDArray[Any]]

@@ -11,16 +11,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+from bagpipe_hpc.storage.shards.counting_memory import require_counting_memory
 from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.atomic_write import atomic_write
 from bagpipe_hpc.storage.shards.check import require_stored_look_ups
-from bagpipe_hpc.storage.shards.counting_memory import require_counting_memory
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
-from bagpipe_hpc.storage.shards.vocabulary import read_unseen_buckets
-from bagpipe_hpc.storage.shards.waiting_values import read_waiting
+from bagpipe_hpc.storage.vocabularies.vocabulary import read_unseen_buckets
+from bagpipe_hpc.storage.vocabularies.waiting_values import read_waiting
 
 TOP_SHARES = (0.001, 0.01, 0.1)
 """Shares of the most frequent ids whose share of the look-ups is reported."""

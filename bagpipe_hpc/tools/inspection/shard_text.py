@@ -4,8 +4,8 @@ from pathlib import Path
 
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.shards.check import damaged_files
-from bagpipe_hpc.storage.shards.id_uses import tables_with_counts
 from bagpipe_hpc.storage.shards.manifest import SCHEMA_VERSION, SPLITS, ShardManifest
+from bagpipe_hpc.storage.vocabularies.id_uses import tables_with_counts
 from bagpipe_hpc.terminal import printable
 from bagpipe_hpc.tools.inspection.description import Description
 from bagpipe_hpc.tools.inspection.text_table import aligned, flattened, size_text

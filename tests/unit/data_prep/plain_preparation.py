@@ -15,10 +15,10 @@ import data_prep.ranks.progress
 import data_prep.stages.parse
 from bagpipe_hpc.kernels.shared_library import is_built
 from bagpipe_hpc.storage.shards.check import verify_shards
-from bagpipe_hpc.storage.shards.id_uses import read_counts, read_train_rows
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
-from bagpipe_hpc.storage.shards.vocabulary import read_vocabulary
+from bagpipe_hpc.storage.vocabularies.id_uses import read_counts, read_train_rows
+from bagpipe_hpc.storage.vocabularies.vocabulary import read_vocabulary
 
 BACKENDS = [
     "reference",

@@ -17,7 +17,7 @@ from bagpipe_hpc.cli.commands import main
 from bagpipe_hpc.errors import ConfigError, DataError
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
-from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary, read_table_vocabulary
+from bagpipe_hpc.storage.vocabularies.vocabulary import TableVocabulary, read_table_vocabulary
 from data_prep.formats.criteo import TABLE_NAMES
 from data_prep.generate import generate_clicks
 from data_prep.prepare import prepare_clicks

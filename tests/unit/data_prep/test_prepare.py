@@ -20,7 +20,7 @@ from bagpipe_hpc.errors import ConfigError, DataError
 from bagpipe_hpc.kernels.shared_library import is_built
 from bagpipe_hpc.storage.shards.check import verify_shards
 from bagpipe_hpc.storage.shards.manifest import load_manifest
-from bagpipe_hpc.storage.shards.vocabulary import read_vocabulary
+from bagpipe_hpc.storage.vocabularies.vocabulary import read_vocabulary
 from data_prep.generate import generate_clicks
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings

@@ -19,7 +19,7 @@ from bagpipe_hpc.storage.shards.check import verify_shards
 from bagpipe_hpc.storage.shards.entries import FeatureInfo
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
-from bagpipe_hpc.storage.shards.vocabulary import read_vocabulary
+from bagpipe_hpc.storage.vocabularies.vocabulary import read_vocabulary
 from data_prep.formats.columns import Dense, Label, Sparse, SparseList, Values, Weight
 from data_prep.formats.layout import TextLayout
 from data_prep.formats.source_format import SourceFormat

@@ -15,7 +15,7 @@ from bagpipe_hpc.errors import ConfigError, DataError
 from bagpipe_hpc.storage.shards.check import verify_shards
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest, save_manifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
-from bagpipe_hpc.storage.shards.vocabulary import read_vocabulary
+from bagpipe_hpc.storage.vocabularies.vocabulary import read_vocabulary
 from data_prep.formats.columns import Label, Sparse, Values
 from data_prep.formats.layout import TextLayout
 from data_prep.formats.source_format import SourceFormat

@@ -11,7 +11,7 @@ import pytest
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
-from bagpipe_hpc.storage.shards.vocabulary import read_vocabulary
+from bagpipe_hpc.storage.vocabularies.vocabulary import read_vocabulary
 from data_prep.generate import generate_clicks
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings

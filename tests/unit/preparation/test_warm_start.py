@@ -22,7 +22,7 @@ from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.shards.columns import column_words, unknown_columns, value_words
 from bagpipe_hpc.storage.shards.entries import ShardInfo, TableInfo
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, save_manifest
-from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary
+from bagpipe_hpc.storage.vocabularies.vocabulary import TableVocabulary
 from tests.unit.checkpoint_samples import sample_records, write_checkpoint
 
 ROWS = (5, 3)

@@ -16,7 +16,7 @@ from bagpipe_hpc.run.table_origins import Origins, SavedTables, TableOrigin, ids
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.shards.entries import ShardInfo, TableInfo
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
-from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary
+from bagpipe_hpc.storage.vocabularies.vocabulary import TableVocabulary
 from tests.drawing import share_of
 from tests.unit.checkpoint_samples import sample_tables, write_tables
 

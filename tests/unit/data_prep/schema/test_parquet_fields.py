@@ -13,7 +13,7 @@ import pyarrow.parquet as pa_parquet
 import pytest
 
 from bagpipe_hpc.errors import DataError
-from bagpipe_hpc.storage.shards.vocabulary import read_vocabulary
+from bagpipe_hpc.storage.vocabularies.vocabulary import read_vocabulary
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
 from data_prep.schema.document import load_schema, to_document

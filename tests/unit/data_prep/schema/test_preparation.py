@@ -19,7 +19,7 @@ from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
 from bagpipe_hpc.storage.shards.shard_file import check_datasets
-from bagpipe_hpc.storage.shards.vocabulary import read_vocabulary
+from bagpipe_hpc.storage.vocabularies.vocabulary import read_vocabulary
 from data_prep.generate import generate_clicks
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings

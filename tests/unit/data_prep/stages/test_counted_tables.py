@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bagpipe_hpc.errors import DataError
-from bagpipe_hpc.storage.shards.waiting_values import WaitingValues
+from bagpipe_hpc.storage.vocabularies.waiting_values import WaitingValues
 from data_prep.formats.columns import Values
 from data_prep.formats.layout import Table
 from data_prep.ordered_map import worker_threads

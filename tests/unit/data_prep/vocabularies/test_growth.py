@@ -18,17 +18,17 @@ from hypothesis import strategies as st
 
 import data_prep.vocabularies.growth
 from bagpipe_hpc.storage.shards.check import verify_shards
-from bagpipe_hpc.storage.shards.id_uses import (
+from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
+from bagpipe_hpc.storage.shards.reader import ClickShards
+from bagpipe_hpc.storage.vocabularies.id_uses import (
     read_counts,
     read_last_use,
     read_reborn,
     read_train_rows,
     tables_with_counts,
 )
-from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
-from bagpipe_hpc.storage.shards.reader import ClickShards
-from bagpipe_hpc.storage.shards.vocabulary import TableUse, TableVocabulary, read_table_vocabulary
-from bagpipe_hpc.storage.shards.waiting_values import WaitingValues, read_waiting
+from bagpipe_hpc.storage.vocabularies.vocabulary import TableUse, TableVocabulary, read_table_vocabulary
+from bagpipe_hpc.storage.vocabularies.waiting_values import WaitingValues, read_waiting
 from bagpipe_hpc.tools.inspection import describe
 from data_prep.formats.columns import Values
 from data_prep.generate import generate_clicks

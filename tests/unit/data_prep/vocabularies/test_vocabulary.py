@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary
+from bagpipe_hpc.storage.vocabularies.vocabulary import TableVocabulary
 from data_prep.formats.columns import Values
 from data_prep.vocabularies.vocabulary import HashedIds, Vocabulary, VocabularyIds, counted_values, counts_of_ids
 from tests.unit.data_prep.vocabularies.test_wide_values import assert_counted

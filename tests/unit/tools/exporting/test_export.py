@@ -15,7 +15,7 @@ from bagpipe_hpc.storage.atomic_write import file_sha256
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint, load_checkpoint
 from bagpipe_hpc.storage.checkpoints.manifest import MANIFEST_FILE
 from bagpipe_hpc.storage.shards.manifest import load_manifest
-from bagpipe_hpc.storage.shards.vocabulary import read_table_vocabulary
+from bagpipe_hpc.storage.vocabularies.vocabulary import read_table_vocabulary
 from bagpipe_hpc.tools.exporting.export import ExportSettings, export_checkpoint
 from bagpipe_hpc.tools.exporting.tables import ExportedTable, require_names, shared_files
 

@@ -14,8 +14,8 @@ from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.shards.entries import FeatureInfo, InputInfo, TableInfo
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest, save_manifest
 from bagpipe_hpc.storage.shards.samples import Samples
-from bagpipe_hpc.storage.shards.vocabulary import VOCABULARIES_NAME, TableUse, write_vocabularies
 from bagpipe_hpc.storage.shards.writer import write_shard
+from bagpipe_hpc.storage.vocabularies.vocabulary import VOCABULARIES_NAME, TableUse, write_vocabularies
 from bagpipe_hpc.tools.inspection import describe
 from bagpipe_hpc.tools.inspection.text_table import aligned, flattened, size_text
 from tests.ragged_shards import FEATURES, draw_samples, write_ragged

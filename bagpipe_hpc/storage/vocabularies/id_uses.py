@@ -11,7 +11,7 @@ from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.hdf5_attributes import plain_attribute
 from bagpipe_hpc.storage.shards.manifest import PREPARE_AGAIN, ShardManifest
 from bagpipe_hpc.storage.shards.shard_file import errors_name, open_shard
-from bagpipe_hpc.storage.shards.vocabulary import Int64s, read_int64s
+from bagpipe_hpc.storage.vocabularies.vocabulary import Int64s, read_int64s
 
 MOST_COUNTED_ROWS = 1 << 24
 """Hashed tables of more rows have no counts: a list of these takes 128 MiB."""

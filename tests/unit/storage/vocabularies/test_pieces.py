@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from bagpipe_hpc.errors import DataError
-from bagpipe_hpc.storage.shards import vocabulary_pieces
 from bagpipe_hpc.storage.shards.entries import TableInfo
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
-from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary, write_vocabularies
-from bagpipe_hpc.storage.shards.vocabulary_pieces import open_vocabulary
+from bagpipe_hpc.storage.vocabularies import pieces as vocabulary_pieces
+from bagpipe_hpc.storage.vocabularies.pieces import open_vocabulary
+from bagpipe_hpc.storage.vocabularies.vocabulary import TableVocabulary, write_vocabularies
 
 NUMBERS = np.array([70, 3, 9, 5, 1, 44, 8], dtype=np.uint32)
 TEXTS = np.array(["b", "größe", "", "a,b"], dtype=object)

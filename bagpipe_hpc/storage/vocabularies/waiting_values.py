@@ -17,7 +17,7 @@ from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.hdf5_output import create_hdf5
 from bagpipe_hpc.storage.shards.manifest import PREPARE_AGAIN, ShardManifest
 from bagpipe_hpc.storage.shards.shard_file import errors_name, open_shard, own_list
-from bagpipe_hpc.storage.shards.vocabulary import Int64s, TableValues, read_values
+from bagpipe_hpc.storage.vocabularies.vocabulary import Int64s, TableValues, read_values
 
 WAITING_NAME = "waiting.h5"
 

@@ -10,22 +10,22 @@ import pytest
 
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.shards.entries import TableInfo
-from bagpipe_hpc.storage.shards.id_uses import (
+from bagpipe_hpc.storage.shards.manifest import ShardManifest
+from bagpipe_hpc.storage.vocabularies.id_uses import (
     read_counts,
     read_last_use,
     read_reborn,
     read_train_rows,
     tables_with_counts,
 )
-from bagpipe_hpc.storage.shards.manifest import ShardManifest
-from bagpipe_hpc.storage.shards.vocabulary import (
+from bagpipe_hpc.storage.vocabularies.vocabulary import (
     TableUse,
     TableVocabulary,
     read_table_vocabulary,
     read_vocabulary,
     write_vocabularies,
 )
-from bagpipe_hpc.storage.shards.waiting_values import WaitingValues, read_waiting, waiting_info, write_waiting
+from bagpipe_hpc.storage.vocabularies.waiting_values import WaitingValues, read_waiting, waiting_info, write_waiting
 
 GROWN = TableUse(np.array([3, 0, 2, 0, 4]), np.array([-1, -1, 7, -1, 9]), np.array([2, 4]))
 WAITING = {

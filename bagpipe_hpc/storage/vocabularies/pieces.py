@@ -14,13 +14,7 @@ import numpy as np
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.shards.manifest import PREPARE_AGAIN, ShardManifest
 from bagpipe_hpc.storage.shards.shard_file import errors_name, open_shard, own_list
-from bagpipe_hpc.storage.shards.vocabulary import (
-    Int64s,
-    TableValues,
-    read_int64s,
-    read_values,
-    vocabulary_format,
-)
+from bagpipe_hpc.storage.vocabularies.vocabulary import Int64s, TableValues, read_int64s, read_values, vocabulary_format
 
 PIECE_VALUES = 1 << 17
 """Values of a piece."""

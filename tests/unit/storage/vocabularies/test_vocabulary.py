@@ -12,9 +12,9 @@ from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.atomic_write import file_sha256
 from bagpipe_hpc.storage.shards.check import verify_shards
 from bagpipe_hpc.storage.shards.entries import TableInfo
-from bagpipe_hpc.storage.shards.id_uses import read_counts
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
-from bagpipe_hpc.storage.shards.vocabulary import (
+from bagpipe_hpc.storage.vocabularies.id_uses import read_counts
+from bagpipe_hpc.storage.vocabularies.vocabulary import (
     TableVocabulary,
     copy_vocabularies,
     load_vocabularies,
