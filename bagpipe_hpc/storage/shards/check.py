@@ -57,19 +57,6 @@ def check_graph(directory: Path, manifest: ShardManifest, level: str) -> None:
         check_graph_datasets(directory / info.file, manifest.table_rows[0], info.edges)
 
 
-def require_stored_look_ups(directory: Path, manifest: ShardManifest) -> None:
-    """Check that look-ups can be counted by reading the shards once.
-
-    Raises:
-        DataError: there is a graph, whose nodes' neighbours are drawn anew in each epoch.
-    """
-    if manifest.graph is not None:
-        raise DataError(
-            f"{directory}: holds a graph: shards have the nodes of samples alone, and a run draws their neighbours "
-            "anew in each epoch, so that look-ups cannot be counted ahead; `bagpipe compare-policies` counts a run's"
-        )
-
-
 def _errors(directory: Path, manifest: ShardManifest, level: str) -> Iterator[DataError]:
     """The errors of the files, at most one for each; a file is looked at only when the next error is asked for."""
     if level not in LEVELS:

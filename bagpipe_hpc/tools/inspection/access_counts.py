@@ -12,8 +12,7 @@ from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.rows.access_statistics import AccessStatistics, TableAccesses, write_statistics
 from bagpipe_hpc.rows.partition import table_offsets
 from bagpipe_hpc.storage.atomic_write import atomic_write
-from bagpipe_hpc.storage.shards.check import require_stored_look_ups
-from bagpipe_hpc.storage.shards.counting_memory import require_counting_memory
+from bagpipe_hpc.storage.shards.counting import require_countable
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
 
@@ -35,11 +34,10 @@ def save_statistics(directory: Path, manifest: ShardManifest, path: Path) -> Acc
         CapacityError: this host has no memory for a count of each row.
         OSError: the file cannot be written.
     """
-    require_stored_look_ups(directory, manifest)
     samples = manifest.rows("train")
     if not samples:
         raise DataError(f"{directory}: has no training samples to count; name a folder that has")
-    require_counting_memory(directory, manifest, _ROW_BYTES)
+    require_countable(directory, manifest, _ROW_BYTES)
     counts, samples_with = _count(directory, manifest)
     names = [table.name for table in manifest.tables]
     tables = [

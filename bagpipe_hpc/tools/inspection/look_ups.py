@@ -11,12 +11,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from bagpipe_hpc.storage.shards.counting_memory import require_counting_memory
 from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.atomic_write import atomic_write
-from bagpipe_hpc.storage.shards.check import require_stored_look_ups
+from bagpipe_hpc.storage.shards.counting import require_countable
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
 from bagpipe_hpc.storage.vocabularies.vocabulary import read_unseen_buckets
@@ -125,12 +124,11 @@ def measure_look_ups(directory: Path, manifest: ShardManifest, batch_size: int) 
         DataError: there are no samples, their look-ups are drawn, or a file is missing or damaged.
         CapacityError: this host lacks the memory for the counts of each row.
     """
-    require_stored_look_ups(directory, manifest)
     split = "train" if manifest.rows("train") else "test"
     samples = manifest.rows(split)
     if not samples:
         raise DataError(f"{directory}: has no samples to measure")
-    require_counting_memory(directory, manifest, _ROW_BYTES)
+    require_countable(directory, manifest, _ROW_BYTES)
     offsets = np.concatenate(([0], np.cumsum(manifest.table_rows, dtype=np.int64)))
     counts, distances, first_uses = _read(directory, manifest, split, batch_size, offsets)
     shards = manifest.shards(split)

@@ -23,8 +23,7 @@ from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.planning.policies.fae.settings import FaeSettings
 from bagpipe_hpc.planning.policy import TrainingRows
 from bagpipe_hpc.rows.partition import table_offsets
-from bagpipe_hpc.storage.shards.check import require_stored_look_ups
-from bagpipe_hpc.storage.shards.counting_memory import require_counting_memory
+from bagpipe_hpc.storage.shards.counting import require_countable
 from bagpipe_hpc.storage.shards.hot_rows import HotRows, load_hot_rows
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
@@ -140,10 +139,9 @@ def find_hot_rows(directory: Path, manifest: ShardManifest, settings: ProfileSet
         CapacityError: this host does not have this much memory.
         DataError: a shard is missing or damaged.
     """
-    require_stored_look_ups(directory, manifest)
     if not (count := manifest.rows("train")):
         raise ConfigError(f"{directory}: has no training rows to profile")
-    require_counting_memory(directory, manifest, _ROW_BYTES)
+    require_countable(directory, manifest, _ROW_BYTES)
     offsets = table_offsets(manifest.table_rows)
     first_rows = offsets[list(manifest.feature_tables)]
     with ClickShards(directory, manifest, "train") as shards:

@@ -22,7 +22,7 @@ from bagpipe_hpc.planning.policies.fae.profile import (
 )
 from bagpipe_hpc.planning.policies.fae.settings import FaeSettings
 from bagpipe_hpc.planning.policy import TrainingRows
-from bagpipe_hpc.storage.shards import counting_memory
+from bagpipe_hpc.storage.shards import counting
 from bagpipe_hpc.storage.shards.hot_rows import HotRows, load_hot_rows
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, save_manifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
@@ -59,7 +59,7 @@ def test_tables_beyond_this_hosts_memory_are_refused(
     shards: tuple[Path, ShardManifest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory, manifest = shards
-    monkeypatch.setattr(counting_memory, "free_bytes", lambda: 18 * sum(manifest.table_rows) - 1)
+    monkeypatch.setattr(counting, "free_bytes", lambda: 18 * sum(manifest.table_rows) - 1)
     with pytest.raises(CapacityError, match=r"18 bytes a row.* use a host with more memory"):
         find_hot_rows(directory, manifest, ProfileSettings(7, 100.0))
 

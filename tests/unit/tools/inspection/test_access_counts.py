@@ -10,7 +10,7 @@ import bagpipe_hpc.tools.inspection.access_counts
 from bagpipe_hpc.cli.commands import main
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.rows.access_statistics import read_statistics
-from bagpipe_hpc.storage.shards import counting_memory
+from bagpipe_hpc.storage.shards import counting
 from bagpipe_hpc.tools.inspection.access_counts import save_statistics
 from tests.ragged_shards import write_ragged
 from tests.unit.tools.inspection.test_look_ups import look_ups_of
@@ -49,7 +49,7 @@ def test_tables_beyond_this_hosts_memory_are_refused(
     manifest = write_ragged(tmp_path, samples=5, test_samples=5)
     rows = sum(info.rows for info in manifest.tables)
     for option, row_bytes in (([f"--statistics={tmp_path}/a.npz"], 8), (["--look-ups"], 24)):
-        monkeypatch.setattr(counting_memory, "free_bytes", lambda least=row_bytes * rows: least - 1)
+        monkeypatch.setattr(counting, "free_bytes", lambda least=row_bytes * rows: least - 1)
         assert main(["inspect", str(tmp_path), *option]) == 2
         assert f"to count the look-ups of {rows} rows takes" in capsys.readouterr().err
 
