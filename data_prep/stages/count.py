@@ -82,39 +82,21 @@ def _count(given: StageInputs) -> tuple[FileInfo, FileInfo]:
     Returns:
         The file of vocabularies, and that of values that are too rare for an id.
     """
-    work, tables, buckets = given.work, given.layout.tables, given.settings.unseen_buckets
-    rules = {table.name: given.settings.id_rule(table) for table in tables}
-
-    def write() -> tuple[FileInfo, FileInfo]:
-        vocabularies: dict[str, TableVocabulary] = {}
-
-        def waiting_values() -> Iterator[tuple[str, WaitingValues]]:
-            for table, found in zip(tables, counted_tables(work, tables), strict=True):
-                if isinstance(found, CountedValues):
-                    vocabularies[table.name] = TableVocabulary(found.values, buckets)
-                    yield table.name, found.rare
-
-        def uses() -> Iterator[tuple[str, TableUse]]:
-            for table, found in zip(tables, counted_tables(work, tables), strict=True):
-                counts = counts_of_ids(found, buckets) if isinstance(found, CountedValues) else found.counts
-                if counts is not None:
-                    yield table.name, TableUse(counts)
-
-        with work.naming_output():  # Only the values of all tables stay in memory.
-            waiting = write_waiting(work.output, waiting_values())
-            info = write_vocabularies(work.output, vocabularies, buckets, uses(), given.train_rows)
-            work.note_vocabularies(info)
-        ids = sum(vocabulary.rows for vocabulary in vocabularies.values())
-        hashed = [table.name for table in tables if table.name not in vocabularies]
-        others = "".join(
-            f"; {', '.join(name for name in hashed if rules[name].hashed_rows == rows)} hashed to {rows} ids each"
-            for rows in sorted({rules[name].hashed_rows for name in hashed})
-        )
-        given.progress(f"built vocabularies of {ids:,} ids from {given.train_rows:,} rows{others}")
-        return info, waiting
-
+    rules = {table.name: given.settings.id_rule(table) for table in given.layout.tables}
     _count_tables(given, rules)
-    return given.team.first_does(write)
+    return given.team.first_does(lambda: _write_counted(given, rules))
+
+
+def _grow(given: StageInputs, earlier: RecordedPreparation) -> tuple[FileInfo, FileInfo]:
+    """Let the vocabularies of earlier rows grow with the training rows, and write them; returns as `_count`."""
+    rules = {
+        table.name: IdRule(1, None, 2)
+        if vocabulary is not None
+        else IdRule(1, -1, given.settings.id_rule(table).hashed_rows)
+        for table, vocabulary in zip(given.layout.tables, earlier.vocabularies, strict=True)
+    }
+    _count_tables(given, rules)
+    return given.team.first_does(lambda: _write_grown(given, earlier))
 
 
 def _count_tables(given: StageInputs, rules: Mapping[str, IdRule]) -> None:
@@ -145,54 +127,75 @@ def _count_tables(given: StageInputs, rules: Mapping[str, IdRule]) -> None:
     count_tables(given.team, given.rows, given.train_rows, given.work, given.layout.tables, count)
 
 
-def _grow(given: StageInputs, earlier: RecordedPreparation) -> tuple[FileInfo, FileInfo]:
-    """Let the vocabularies of earlier rows grow with the training rows, and write them; returns as `_count`."""
-    work, settings, train_rows = given.work, given.settings, given.train_rows
-    of_tables = list(zip(given.layout.tables, earlier.vocabularies, strict=True))
-    tables = [table for table, vocabulary in of_tables if vocabulary is not None]
+def _write_counted(given: StageInputs, rules: Mapping[str, IdRule]) -> tuple[FileInfo, FileInfo]:
+    """Write new vocabularies of what was counted; only the values of all tables stay in memory. Returns as `_count`."""
+    work, tables, buckets = given.work, given.layout.tables, given.settings.unseen_buckets
+    vocabularies: dict[str, TableVocabulary] = {}
 
-    def write() -> tuple[FileInfo, FileInfo]:
-        known = known_tables(earlier)
-        first = read_train_rows(earlier.directory, earlier.manifest)
-        all_rows = first + train_rows
+    def waiting_values() -> Iterator[tuple[str, WaitingValues]]:
+        for table, found in zip(tables, counted_tables(work, tables), strict=True):
+            if isinstance(found, CountedValues):
+                vocabularies[table.name] = TableVocabulary(found.values, buckets)
+                yield table.name, found.rare
 
-        def growth_rules(rule: IdRule) -> GrowthRules:
-            limit = None if rule.most_values is None else rule.hashed_rows
-            return GrowthRules(rule.min_count, limit, settings.evict_unused, all_rows)
+    def uses() -> Iterator[tuple[str, TableUse]]:
+        for table, found in zip(tables, counted_tables(work, tables), strict=True):
+            counts = counts_of_ids(found, buckets) if isinstance(found, CountedValues) else found.counts
+            if counts is not None:
+                yield table.name, TableUse(counts)
 
-        growths = [
-            TableGrowth(table.values, known[table.name], day, growth_rules(settings.id_rule(table)))
-            for table, day in zip(given.layout.tables, counted_tables(work, given.layout.tables), strict=True)
-            if isinstance(day, CountedValues)
-        ]
-        watched = [growth.watched for growth in growths]
-        last_uses = last_uses_of_rows(given.pool, given.rows, train_rows, first, tables, watched, given.backend)
-        grown = {table.name: growth.grown(last) for table, growth, last in zip(tables, growths, last_uses, strict=True)}
-        vocabularies = {name: table.vocabulary for name, table in grown.items()}
+    with work.naming_output():
+        waiting = write_waiting(work.output, waiting_values())
+        info = write_vocabularies(work.output, vocabularies, buckets, uses(), given.train_rows)
+        work.note_vocabularies(info)
+    ids = sum(vocabulary.rows for vocabulary in vocabularies.values())
+    hashed = [table.name for table in tables if table.name not in vocabularies]
+    others = "".join(
+        f"; {', '.join(name for name in hashed if rules[name].hashed_rows == rows)} hashed to {rows} ids each"
+        for rows in sorted({rules[name].hashed_rows for name in hashed})
+    )
+    given.progress(f"built vocabularies of {ids:,} ids from {given.train_rows:,} rows{others}")
+    return info, waiting
 
-        def uses() -> Iterator[tuple[str, TableUse]]:
-            kept = tables_with_counts(earlier.directory, earlier.manifest)
-            for table, day in zip(given.layout.tables, counted_tables(work, given.layout.tables), strict=True):
-                if isinstance(day, CountedValues):
-                    yield table.name, grown[table.name].use
-                elif day.counts is not None and table.name in kept:
-                    before = read_counts(earlier.directory, earlier.manifest, table.name)
-                    yield table.name, TableUse(before + day.counts)
 
-        with work.naming_output():
-            waiting = write_waiting(work.output, ((name, table.waiting) for name, table in grown.items()))
-            info = write_vocabularies(work.output, vocabularies, settings.unseen_buckets, uses(), all_rows)
-            work.note_vocabularies(info)
-        text = growth_text(list(known.values()), list(grown.values()))
-        given.progress(f"grew the vocabularies of {earlier.directory} by {train_rows:,} rows: {text}")
-        return info, waiting
+def _write_grown(given: StageInputs, earlier: RecordedPreparation) -> tuple[FileInfo, FileInfo]:
+    """Write the vocabularies of earlier rows, grown with what was counted; returns as `_count`."""
+    work, settings, train_rows, tables = given.work, given.settings, given.train_rows, given.layout.tables
+    known = known_tables(earlier)
+    first = read_train_rows(earlier.directory, earlier.manifest)
+    all_rows = first + train_rows
 
-    rules = {
-        table.name: IdRule(1, None, 2) if vocabulary is not None else IdRule(1, -1, settings.id_rule(table).hashed_rows)
-        for table, vocabulary in of_tables
-    }
-    _count_tables(given, rules)
-    return given.team.first_does(write)
+    def growth_rules(rule: IdRule) -> GrowthRules:
+        limit = None if rule.most_values is None else rule.hashed_rows
+        return GrowthRules(rule.min_count, limit, settings.evict_unused, all_rows)
+
+    growing = [
+        (table, TableGrowth(table.values, known[table.name], day, growth_rules(settings.id_rule(table))))
+        for table, day in zip(tables, counted_tables(work, tables), strict=True)
+        if isinstance(day, CountedValues)
+    ]
+    watched = [growth.watched for _, growth in growing]
+    of_growing = [table for table, _ in growing]
+    last_uses = last_uses_of_rows(given.pool, given.rows, train_rows, first, of_growing, watched, given.backend)
+    grown = {table.name: growth.grown(last) for (table, growth), last in zip(growing, last_uses, strict=True)}
+    vocabularies = {name: table.vocabulary for name, table in grown.items()}
+
+    def uses() -> Iterator[tuple[str, TableUse]]:
+        kept = tables_with_counts(earlier.directory, earlier.manifest)
+        for table, day in zip(tables, counted_tables(work, tables), strict=True):
+            if isinstance(day, CountedValues):
+                yield table.name, grown[table.name].use
+            elif day.counts is not None and table.name in kept:
+                before = read_counts(earlier.directory, earlier.manifest, table.name)
+                yield table.name, TableUse(before + day.counts)
+
+    with work.naming_output():
+        waiting = write_waiting(work.output, ((name, table.waiting) for name, table in grown.items()))
+        info = write_vocabularies(work.output, vocabularies, settings.unseen_buckets, uses(), all_rows)
+        work.note_vocabularies(info)
+    text = growth_text(list(known.values()), list(grown.values()))
+    given.progress(f"grew the vocabularies of {earlier.directory} by {train_rows:,} rows: {text}")
+    return info, waiting
 
 
 def unseen_note(given: StageInputs, vocabularies: Sequence[TableVocabulary | None], id_maps: IdMaps) -> str:
