@@ -92,7 +92,6 @@ def write_shards(given: StageInputs, skipped_rows: Sequence[str]) -> ShardManife
         for vocabulary, rule in zip(vocabularies, rules, strict=True)
     ]
     encoder = SampleEncoder(layout, id_maps, np.int32 if max(table_rows) <= SPARSE_INT32_ROWS else np.int64)
-    reader = _PieceReader(rows, layout, encoder)
     train = list(_plan_shards("train", 0, train_rows, settings.rows_per_shard))
     plan = train + list(_plan_shards("test", split.test_first, split.test_last, settings.rows_per_shard))
     left = [shard for shard in plan if shard.name not in work.shards]
@@ -102,7 +101,7 @@ def write_shards(given: StageInputs, skipped_rows: Sequence[str]) -> ShardManife
         own = left[team.rank :: team.size]
         shards = []
         with work.naming_output():
-            for shard in _write_planned(given, own, reader):
+            for shard in _write_planned(given, own, encoder):
                 shards.append(shard)
                 team.go_on(Tell(shard.rows, shard.rows, finished=True))
         return shards
@@ -172,23 +171,10 @@ def _feature_info(column: Sparse | SparseList, rows: ParsedRows) -> FeatureInfo:
     return FeatureInfo(column.name, table, ragged=True, weighted=weighted, longest=rows.longest(column.name))
 
 
-class _PieceReader:
-    """Reads parsed rows as samples, from any thread."""
-
-    def __init__(self, rows: ParsedRows, layout: RowLayout, encoder: SampleEncoder) -> None:
-        self._rows = rows
-        self._layout = layout
-        self._encoder = encoder
-
-    @property
-    def piece_rows(self) -> int:
-        """Rows of a piece: whole chunks, few enough that their ids do not fill memory."""
-        values = sum(self._rows.list_values(column.name) for column in self._layout.lists)
-        return ENCODE_ROWS if values * ENCODE_ROWS <= ENCODE_VALUES * self._rows.rows else CHUNK_ROWS
-
-    def read(self, piece: Piece) -> Samples:
-        """The samples of a piece."""
-        return self._encoder.encode(self._rows.read(piece.first, piece.last))
+def _rows_of_piece(rows: ParsedRows, layout: RowLayout) -> int:
+    """Rows of a piece: whole chunks, few enough that their ids do not fill memory."""
+    values = sum(rows.list_values(column.name) for column in layout.lists)
+    return ENCODE_ROWS if values * ENCODE_ROWS <= ENCODE_VALUES * rows.rows else CHUNK_ROWS
 
 
 def _plan_shards(split: str, first: int, last: int, rows_per_shard: int) -> Iterator[PlannedShard]:
@@ -196,20 +182,25 @@ def _plan_shards(split: str, first: int, last: int, rows_per_shard: int) -> Iter
         yield PlannedShard(f"{split}-{number:05d}.h5", start, min(start + rows_per_shard, last))
 
 
-def _write_planned(given: StageInputs, plan: Sequence[PlannedShard], reader: _PieceReader) -> Iterator[ShardInfo]:
+def _write_planned(given: StageInputs, plan: Sequence[PlannedShard], encoder: SampleEncoder) -> Iterator[ShardInfo]:
     """Write shards one after the other, and note each; where threads cannot compress, HDF5 does it."""
     compression, checksums = given.settings.compression, given.settings.chunk_checksums
+    piece_rows = _rows_of_piece(given.rows, given.layout)
+
+    def read(piece: Piece) -> Samples:
+        return encoder.encode(given.rows.read(piece.first, piece.last))
+
     if given.backend.encoders is None or checksums:  # HDF5 alone writes the checksums of chunks.
         write = partial(write_shard, compression=compression, chunk_checksums=checksums)
-        yield from _encode_and_write(given, plan, reader.piece_rows, reader.read, write)
+        yield from _encode_and_write(given, plan, piece_rows, read, write)
         return
-    encoder = given.backend.encoders[compression]
+    compress = given.backend.encoders[compression]
 
     def encode(piece: Piece) -> EncodedSamples:
-        return encode_samples(reader.read(piece), piece.shard_rows, encoder)
+        return encode_samples(read(piece), piece.shard_rows, compress)
 
-    write_encoded = partial(write_encoded_shard, compression=compression, encode=encoder)
-    yield from _encode_and_write(given, plan, reader.piece_rows, encode, write_encoded)
+    write_encoded = partial(write_encoded_shard, compression=compression, encode=compress)
+    yield from _encode_and_write(given, plan, piece_rows, encode, write_encoded)
 
 
 def _encode_and_write(

@@ -23,6 +23,7 @@ from bagpipe_hpc.storage.vocabularies.vocabulary import read_vocabulary
 from data_prep.formats.columns import Dense, Label, Sparse, SparseList, Values, Weight
 from data_prep.formats.layout import TextLayout
 from data_prep.formats.source_format import SourceFormat
+from data_prep.parsed_rows import ParsedRows
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
 
@@ -229,11 +230,9 @@ def test_pieces_of_long_lists_are_smaller(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(data_prep.stages.write, "ENCODE_ROWS", 64)
     monkeypatch.setattr(data_prep.stages.write, "ENCODE_VALUES", 32)
     sizes: list[int] = []
-    read = data_prep.stages.write._PieceReader.read
+    read = ParsedRows.read
     monkeypatch.setattr(
-        data_prep.stages.write._PieceReader,
-        "read",
-        lambda self, piece: sizes.append(piece.last - piece.first) or read(self, piece),
+        ParsedRows, "read", lambda self, first, last: sizes.append(last - first) or read(self, first, last)
     )
     monkeypatch.setattr("bagpipe_hpc.storage.shards.encoded.CHUNK_ROWS", 16)
     monkeypatch.setattr("bagpipe_hpc.storage.shards.writer.CHUNK_ROWS", 16)
