@@ -15,6 +15,8 @@ from functools import partial
 from pathlib import Path
 
 from bagpipe_hpc.errors import BagpipeError, naming_files
+from bagpipe_hpc.kernels import lzf
+from bagpipe_hpc.kernels.shared_library import is_built
 from bagpipe_hpc.planning.policies.fae.profile import load_hot_rows
 from bagpipe_hpc.rows.access_statistics import read_statistics
 from bagpipe_hpc.rows.placements.table_plan import read_plan
@@ -27,6 +29,7 @@ from bagpipe_hpc.storage.plans.plan_file import PlanReader
 from bagpipe_hpc.storage.policy_memory import load_memory
 from bagpipe_hpc.storage.shards.check import damaged_files
 from bagpipe_hpc.storage.shards.manifest import load_manifest
+from bagpipe_hpc.storage.shards.raw_chunks import ChunkDecoder
 from bagpipe_hpc.storage.shards.reader import ClickShards
 from bagpipe_hpc.storage.vocabularies.id_uses import read_counts, read_last_use, read_reborn, read_train_rows
 from bagpipe_hpc.storage.vocabularies.pieces import open_vocabulary
@@ -82,7 +85,11 @@ def reads_of(path: Path) -> list[Read]:
         ]
     if name == "waiting.h5":
         return [lambda: [read_waiting(folder, manifest, table) for table in tables]]
-    return [lambda: damaged_files(folder, manifest, "quick"), lambda: _read_shards(folder)]
+    decoders: tuple[ChunkDecoder | None, ...] = (None, lzf) if is_built("lzf") else (None,)
+    return [
+        lambda: damaged_files(folder, manifest, "quick"),
+        *(partial(_read_shards, folder, decoder) for decoder in decoders),
+    ]
 
 
 def _pieces(folder: Path, manifest: object, table: str) -> None:
@@ -109,10 +116,10 @@ def _exported_tables(folder: Path) -> Iterator[object]:
             yield found
 
 
-def _read_shards(folder: Path) -> None:
+def _read_shards(folder: Path, decoder: ChunkDecoder | None) -> None:
     manifest = load_manifest(folder)
     for split in ("train", "test"):
-        with ClickShards(folder, manifest, split) as shards:
+        with ClickShards(folder, manifest, split, decoder=decoder) as shards:
             for read in (shards.read_look_ups, shards.read_dense, shards.read_labels, shards.read_sample_weights):
                 read(0, shards.rows)
 
