@@ -153,7 +153,8 @@ class RunLock:
         if aside.read_bytes() == seen:
             aside.unlink()
         else:  # another run took over in between: that was its lock
-            os.link(aside, self._path)
+            with contextlib.suppress(FileExistsError):  # a third run has one by now, which the other will see
+                os.link(aside, self._path)
             aside.unlink()
 
     def _keep(self) -> None:

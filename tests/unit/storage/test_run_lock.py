@@ -164,10 +164,11 @@ def test_a_lock_without_a_name_is_believed_too(tmp_path: Path, text: str) -> Non
         lock_of(tmp_path).take()
 
 
+@pytest.mark.parametrize("last", ["faster", "fastest"])
 def test_whoever_is_faster_keeps_a_dead_owners_lock(
-    tmp_path: Path, here: Owner, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, here: Owner, monkeypatch: pytest.MonkeyPatch, last: str
 ) -> None:
-    """Between the look at a dead owner's lock and its removal another run has taken it over."""
+    """Between the look at a dead owner's lock and its removal another run has taken it over, then perhaps a third."""
     path = leave_lock(tmp_path, replace(here, host="elsewhere"), touched_s_ago=DEAD_AFTER_S + 5)
     faster = json.dumps(asdict(replace(here, host="faster")))
     is_dead = Owner.is_dead
@@ -177,11 +178,19 @@ def test_whoever_is_faster_keeps_a_dead_owners_lock(
         monkeypatch.setattr(Owner, "is_dead", is_dead)
         return True
 
+    def slow_return(aside: Path, name: Path) -> None:
+        if last == "fastest":
+            path.write_text(kept, encoding="utf-8")
+        link(aside, name)
+
+    kept, link = json.dumps(asdict(replace(here, host=last))), os.link
     monkeypatch.setattr(run_lock, "DEAD_AFTER_S", 1e9)
     monkeypatch.setattr(Owner, "is_dead", slow_look)
-    with pytest.raises(ConfigError, match="on faster, alive"):
+    monkeypatch.setattr(os, "link", slow_return)
+    with pytest.raises(ConfigError, match=f"on {last}, alive"):
         lock_of(tmp_path).take()
-    assert path.read_text(encoding="utf-8") == faster
+    assert path.read_text(encoding="utf-8") == kept
+    assert not list(tmp_path.glob("*.dead"))
 
 
 @pytest.fixture
