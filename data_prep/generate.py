@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pa_parquet
 
-from bagpipe_hpc.errors import CapacityError, ConfigError
+from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.storage.atomic_write import atomic_write
-from bagpipe_hpc.storage.output_errors import DISK_IS_FULL, reason
+from bagpipe_hpc.storage.output_errors import writing_to
 from data_prep.formats import criteo, sequences
 from data_prep.formats.layout import TextFields, TextLayout
 from data_prep.schema.document import Schema
@@ -82,7 +82,7 @@ def generate_clicks(
     _require(
         schema is not None or output.suffix != ".parquet", "output", str(output), "write text, or give a schema as well"
     )
-    try:
+    with writing_to(output, ", or write fewer rows", ConfigError):
         _require(not output.is_dir(), "output", str(output), "is a folder; name a file in it, such as clicks.tsv")
         _require(not os.path.lexists(output), "output", str(output), "is there already; remove it, or use another name")
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -92,12 +92,6 @@ def generate_clicks(
             _require(
                 not os.path.lexists(output), "output", str(output), "was made by somebody else meanwhile; look at it"
             )
-    except OSError as error:
-        if error.errno in DISK_IS_FULL:
-            raise CapacityError(f"{output}: the disk is full; free some space, or write fewer rows") from error
-        raise ConfigError(
-            f"{output}: cannot be written ({reason(error)}); check the path and its permissions"
-        ) from error
 
 
 def _require(holds: bool, argument: str, value: object, cure: str) -> None:

@@ -8,16 +8,16 @@ such a note, too.
 import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from bagpipe_hpc.errors import CapacityError, DataError
+from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.atomic_write import atomic_write, remove_partial_files
 from bagpipe_hpc.storage.checked_json import FileInfo, Must, Positive, load_json
-from bagpipe_hpc.storage.output_errors import DISK_IS_FULL, reason
+from bagpipe_hpc.storage.output_errors import writing_to
 from bagpipe_hpc.storage.run_lock import LOCK_NAME
 from bagpipe_hpc.storage.shards.entries import InputInfo, ShardInfo
 from bagpipe_hpc.storage.shards.manifest import MANIFEST_NAME, UNFINISHED_NAME, ShardManifest, load_manifest
@@ -217,8 +217,7 @@ def is_finished(output: Path) -> bool:
     return (output / MANIFEST_NAME).is_file()
 
 
-@contextmanager
-def naming_output(output: Path, made_for: Path | None = None) -> Iterator[None]:
+def naming_output(output: Path, made_for: Path | None = None) -> AbstractContextManager[None]:
     """Turn the system's errors about the output folder into one that names what the user has named.
 
     Args:
@@ -229,11 +228,5 @@ def naming_output(output: Path, made_for: Path | None = None) -> Iterator[None]:
         CapacityError: the disk is full.
         DataError: the system refuses something else.
     """
-    name = made_for or output
-    try:
-        yield
-    except OSError as error:
-        if error.errno in DISK_IS_FULL:
-            again = "and run bagpipe prepare again to go on where it stopped" if made_for is None else "and start again"
-            raise CapacityError(f"{name}: the disk is full; free some space {again}") from error
-        raise DataError(f"{name}: cannot be written ({reason(error)}); check the path and its permissions") from error
+    again = " and run bagpipe prepare again to go on where it stopped" if made_for is None else " and start again"
+    return writing_to(made_for or output, again, DataError)

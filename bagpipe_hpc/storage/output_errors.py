@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bagpipe_hpc.errors import OutputError
+from bagpipe_hpc.errors import BagpipeError, CapacityError, OutputError
 
 DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
 """What the system says where the disk, or the user's share of it, is full."""
@@ -32,6 +32,27 @@ def reason(error: OSError) -> str:
         return lost
     said = os.strerror(error.errno) if error.errno else str(error).partition("\n")[0]
     return said + _LIMITS.get(error.errno or 0, "")
+
+
+@contextmanager
+def writing_to(name: Path, when_full: str, refused: type[BagpipeError]) -> Iterator[None]:
+    """Turn what the system says about a command's output into an error that names what the user has named.
+
+    Args:
+        name: the file or folder.
+        when_full: what to do where the disk is full, to follow `free some space`.
+        refused: the error where the system refuses it for another reason.
+
+    Raises:
+        CapacityError: the disk is full.
+        BagpipeError: `refused`.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in DISK_IS_FULL:
+            raise CapacityError(f"{name}: the disk is full; free some space{when_full}") from error
+        raise refused(f"{name}: cannot be written ({reason(error)}); check the path and its permissions") from error
 
 
 @contextmanager

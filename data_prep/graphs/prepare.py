@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bagpipe_hpc.errors import CapacityError, ConfigError, DataError
+from bagpipe_hpc.errors import ConfigError, DataError
 from bagpipe_hpc.storage.graphs.graph_file import GRAPH_NAME, write_graph
-from bagpipe_hpc.storage.output_errors import DISK_IS_FULL, reason
+from bagpipe_hpc.storage.output_errors import writing_to
 from bagpipe_hpc.storage.shards.entries import FeatureInfo, ShardInfo, TableInfo
 from bagpipe_hpc.storage.shards.manifest import SCHEMA_VERSION, ShardManifest, save_manifest
 from bagpipe_hpc.storage.shards.samples import Samples
@@ -86,7 +86,7 @@ def prepare_graph(
     )
     if not len(graph.neighbours):
         raise DataError(f"{', '.join(file.name for file in sources)}: no edge leads from one node to another")
-    try:
+    with writing_to(output, " and prepare again", ConfigError):
         output.mkdir(parents=True, exist_ok=True)
         entry = write_graph(output / GRAPH_NAME, graph)
         sparse = "int32" if count <= 1 << 31 else "int64"
@@ -106,10 +106,6 @@ def prepare_graph(
             graph=entry,
         )
         save_manifest(output, manifest)
-    except OSError as error:
-        if error.errno in DISK_IS_FULL:
-            raise CapacityError(f"{output}: the disk is full; free some space and prepare again") from error
-        raise ConfigError(f"{output}: cannot be written ({reason(error)}); check the path") from error
     progress(f"{output}: {train_rows} nodes to train on, {len(samples.numbers) - train_rows} for tests")
     return manifest
 

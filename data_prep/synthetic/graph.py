@@ -14,7 +14,7 @@ import pyarrow.csv as pa_csv
 from bagpipe_hpc.cluster.host_memory import free_bytes
 from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.storage.atomic_write import atomic_write
-from bagpipe_hpc.storage.output_errors import reason
+from bagpipe_hpc.storage.output_errors import writing_to
 from data_prep.synthetic.drawing import popularity
 
 EDGES_NAME, NODES_NAME = "edges.tsv", "nodes.csv"
@@ -40,7 +40,7 @@ def generate_graph(nodes: int, output: Path, *, degree: float = 10.0, zipf: floa
 
     Raises:
         ConfigError: there are too few nodes, or a file exists or cannot be written.
-        CapacityError: this host lacks the memory to draw so many.
+        CapacityError: this host lacks the memory to draw so many, or the disk is full.
     """
     if nodes < COMMUNITIES:
         raise ConfigError(f"generate-graph: --nodes {nodes}: use {COMMUNITIES} or more, one of each community")
@@ -59,7 +59,7 @@ def generate_graph(nodes: int, output: Path, *, degree: float = 10.0, zipf: floa
     flipped = rng.random(nodes) < _WRONG
     order = rng.permutation(nodes)
     labels = (community % 2 == 1) ^ flipped
-    try:
+    with writing_to(output, ", or draw fewer nodes", ConfigError):
         output.mkdir(parents=True, exist_ok=True)
         tables = {
             EDGES_NAME: pa.table({"source": by_rank[sources], "target": by_rank[targets]}),
@@ -76,8 +76,6 @@ def generate_graph(nodes: int, output: Path, *, degree: float = 10.0, zipf: floa
             )
             with atomic_write(output / name) as partial:
                 pa_csv.write_csv(table, partial, options)
-    except OSError as error:
-        raise ConfigError(f"{output}: cannot be written ({reason(error)}); check the path and the space") from error
 
 
 def _require_memory(nodes: int, edges: float) -> None:

@@ -1,8 +1,10 @@
 """Edges and nodes become a graph and shards; what is wrong with them is said with its file, place and cure."""
 
 import bz2
+import errno
 import functools
 import gzip
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -268,3 +270,21 @@ def test_look_ups_that_are_drawn_are_not_counted(tmp_path: Path, capsys: pytest.
         assert "a run draws their neighbours anew in each epoch" in capsys.readouterr().err
     with pytest.raises(DataError, match="look-ups cannot be counted ahead"):
         find_hot_rows(tmp_path / "out", manifest, ProfileSettings(3, 100.0, 1))
+
+
+@pytest.mark.parametrize(
+    ("number", "error", "told"),
+    [
+        (errno.ENOSPC, CapacityError, "the disk is full; free some space, or draw fewer nodes"),
+        (errno.EROFS, ConfigError, "cannot be written"),
+    ],
+)
+def test_a_graph_that_cannot_be_written_is_named_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, error: type[Exception], told: str
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("pyarrow.csv.write_csv", refuse)
+    with pytest.raises(error, match=f"{tmp_path / 'graph'}: {told}"):
+        generate_graph(100, tmp_path / "graph")
