@@ -234,7 +234,7 @@ def _preflight(config: Config, output: Path, *, look_for_gpus: bool, speaks: boo
     Raises:
         ConfigError: on every rank: a run would fail here.
     """
-    from bagpipe_hpc.tools.doctor import require_healthy
+    from bagpipe_hpc.tools.doctor.doctor import require_healthy
 
     checks = require_healthy(output, config.train.timeout_s, look_for_gpus=look_for_gpus)
     for line in checks if speaks else ():

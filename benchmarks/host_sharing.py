@@ -33,7 +33,7 @@ from bagpipe_hpc.simulation.cluster import Cluster
 from bagpipe_hpc.simulation.prediction import predict, steady
 from bagpipe_hpc.tools.conditions import REPOSITORY
 from bagpipe_hpc.tools.report import Report
-from bagpipe_hpc.tools.simulate import Trace, step_orders, synthetic_trace, trace_policy
+from bagpipe_hpc.tools.simulate.trace import Trace, step_orders, synthetic_trace, trace_policy
 
 Counts = NDArray[np.int64]
 Cell = dict[str, Any]

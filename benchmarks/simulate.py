@@ -19,7 +19,7 @@ from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.simulation.cluster import Cluster
 from bagpipe_hpc.simulation.prediction import Prediction, predict
 from bagpipe_hpc.tools.report import Report, median
-from bagpipe_hpc.tools.simulate import plan_trace, shards_trace, step_orders, trace_policy
+from bagpipe_hpc.tools.simulate.trace import plan_trace, shards_trace, step_orders, trace_policy
 from benchmarks.jobs.links import LINKS, SLOW_LINKS, Link, say_left_out, usable_links
 from benchmarks.jobs.workload import WORKLOADS
 from benchmarks.step import benchmark as step

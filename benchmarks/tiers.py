@@ -21,7 +21,7 @@ from bagpipe_hpc.preparation.prepare import prepare_run
 from bagpipe_hpc.preparation.window_choice import choose_window
 from bagpipe_hpc.storage.shards.manifest import load_manifest
 from bagpipe_hpc.tools.inspection.access_counts import save_statistics
-from bagpipe_hpc.tools.placing import place_tables
+from bagpipe_hpc.tools.placement.place import place_tables
 from bagpipe_hpc.tools.report import Report
 from benchmarks.jobs.workload import WORKLOADS
 from benchmarks.step.benchmark import FOLDER

@@ -20,7 +20,7 @@ from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.telemetry.step_stats import StepStats
 from bagpipe_hpc.tools.report import Report
-from bagpipe_hpc.tools.simulate import Trace, shards_trace, synthetic_trace, trace_policy
+from bagpipe_hpc.tools.simulate.trace import Trace, shards_trace, synthetic_trace, trace_policy
 from benchmarks.jobs.links import LINKS, Link, run_ranks, usable_links
 from benchmarks.jobs.workload import WORKLOADS
 from benchmarks.step.benchmark import FOLDER

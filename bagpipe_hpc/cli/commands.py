@@ -128,7 +128,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
-    from bagpipe_hpc.tools.installation import find_missing
+    from bagpipe_hpc.tools.doctor.installation import find_missing
 
     lacking = find_missing()
     if any(finding.is_fatal for finding in lacking):
@@ -138,7 +138,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
     from bagpipe_hpc.mpi.start.running import mpi_running
 
     with mpi_running(arguments.timeout_s, arguments.timeout_s):
-        from bagpipe_hpc.tools.doctor import diagnose
+        from bagpipe_hpc.tools.doctor.doctor import diagnose
 
         return diagnose(arguments.output, arguments.timeout_s, lacking)
 

@@ -85,7 +85,7 @@ def compare_placements(arguments: Namespace) -> int:
     """
     if arguments.save:
         require_appendable(arguments.save)
-    from bagpipe_hpc.tools.placement_comparison import compare_placements as compare
+    from bagpipe_hpc.tools.placement.comparison import compare_placements as compare
 
     compare(arguments).finish(arguments.save)
     return 0

@@ -24,7 +24,7 @@ def place(arguments: Namespace) -> int:
         BagpipeError: there is no plan, or it cannot be written.
     """
     config = load_config(arguments.config, arguments.overrides)
-    from bagpipe_hpc.tools.placing import place_tables
+    from bagpipe_hpc.tools.placement.place import place_tables
 
     place_tables(config, arguments.servers, lambda line: print(printable(line), flush=True))
     return 0

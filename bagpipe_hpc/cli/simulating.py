@@ -77,7 +77,7 @@ def simulate(arguments: Namespace) -> int:
     Raises:
         BagpipeError: what is asked for is impossible.
     """
-    from bagpipe_hpc.tools.simulate import simulate as predict
+    from bagpipe_hpc.tools.simulate.simulate import simulate as predict
 
     if arguments.save:
         require_appendable(arguments.save)

@@ -34,7 +34,7 @@ def top(arguments: Namespace) -> int:
     Raises:
         FileError: no rank reports there, or the port is taken.
     """
-    from bagpipe_hpc.tools.top import view
+    from bagpipe_hpc.tools.monitoring.top import view
 
     if arguments.serve:
         return _serve(arguments.output, arguments.serve)
@@ -52,8 +52,8 @@ def top(arguments: Namespace) -> int:
 
 
 def _serve(output: Path, port: int) -> int:
-    from bagpipe_hpc.tools.metrics_server import metrics_server
-    from bagpipe_hpc.tools.top import view
+    from bagpipe_hpc.tools.monitoring.metrics_server import metrics_server
+    from bagpipe_hpc.tools.monitoring.top import view
 
     view(output)  # says what is wrong, if no rank tells anything
     with metrics_server(output, port) as server:

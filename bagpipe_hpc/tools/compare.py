@@ -22,7 +22,7 @@ from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.progress import LongWork
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint, load_checkpoint
 from bagpipe_hpc.storage.checkpoints.saved_rows import stream_rows
-from bagpipe_hpc.tools.inspection.text_table import aligned
+from bagpipe_hpc.tools.text_table import aligned
 
 MUST_AGREE = ("table_rows", "embedding_dim", "widths", "row_optimizer", "row_state_layout")
 """Fields in which two manifests must agree, so that each value has a counterpart."""

@@ -10,7 +10,7 @@ from bagpipe_hpc.errors import refused
 from bagpipe_hpc.telemetry.results import strict_json
 from bagpipe_hpc.terminal import is_shown
 from bagpipe_hpc.tools.conditions import conditions
-from bagpipe_hpc.tools.inspection.text_table import aligned
+from bagpipe_hpc.tools.text_table import aligned
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bagpipe_hpc.tools.top import view
+from bagpipe_hpc.tools.monitoring.top import view
 from tests.end_to_end.test_equality import train
 
 STEPS = 54

@@ -12,7 +12,7 @@ from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.preparation.training import Training
 from bagpipe_hpc.run.purpose import Purpose
 from bagpipe_hpc.step.slice_step import Loop, Session
-from bagpipe_hpc.tools import doctor
+from bagpipe_hpc.tools.doctor import doctor
 from bagpipe_hpc.tools.scoring.predict import Predicting
 from tests.unit.preparation.test_prepare import write_clicks
 

@@ -175,7 +175,7 @@ def test_this_tree_keeps_the_layers():
         ("bagpipe_hpc/models/published/dlrm.py", "import horovod.torch", "imports horovod; only"),
         ("bagpipe_hpc/config/schema.py", "import numpy", "standard library only"),
         ("data_prep/criteo.py", "from bagpipe_hpc.planning import window", "upward import"),
-        ("bagpipe_hpc/tools/simulate.py", "import benchmarks.step", "upward import"),
+        ("bagpipe_hpc/tools/simulate/trace.py", "import benchmarks.step", "upward import"),
         ("bagpipe_hpc/roles/oracle.py", "import data_prep.criteo", "only what a user starts may"),
         ("bagpipe_hpc/step/divergence.py", "from bagpipe_hpc.run import run", "only compute and slice_reader may"),
         ("bagpipe_hpc/helpers.py", "import os", "has no layer"),

@@ -7,13 +7,9 @@ from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.config.sections.train import MOVER
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.preparation.prepare import prepare_run
 from bagpipe_hpc.preparation.saved_plans import require_savable
-from bagpipe_hpc.run.hearing import as_replayed
-from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.simulation.cluster import Cluster
 from bagpipe_hpc.simulation.step_order import StepOrders
-from bagpipe_hpc.tools.asked_trainers import require_samples
 from bagpipe_hpc.tools.forecast.advice import Advice, Split, advise_nodes, advise_window, splits_of
 from bagpipe_hpc.tools.forecast.pace import Tell
 from bagpipe_hpc.tools.forecast.rank_memory import RankMemory
@@ -21,9 +17,10 @@ from bagpipe_hpc.tools.forecast.saving import require_folder, save_plans
 from bagpipe_hpc.tools.forecast.sweep import Outlook, plan_all
 from bagpipe_hpc.tools.forecast.telling import Link, panels_of, tell_all, tell_saved
 from bagpipe_hpc.tools.forecast.timing import Timing, time_plans
+from bagpipe_hpc.tools.planned_runs import plain_run, require_samples
 from bagpipe_hpc.tools.policy_comparison.plot import save_plot
 from bagpipe_hpc.tools.report import Report
-from bagpipe_hpc.tools.simulate import compute_times
+from bagpipe_hpc.tools.simulate.compute_time import compute_times
 
 _USUAL_TRAINERS = (2,)
 _PARTS_OF_WINDOW = (0, 0.25, 0.5, 1, 2, 4)
@@ -72,15 +69,6 @@ def forecast(arguments: argparse.Namespace, tell: Tell) -> Report:
     if arguments.save:
         tell_saved(report, save_plans(outlooks[0], arguments.save, tell))
     return report
-
-
-def plain_run(config: Config) -> Run:
-    """The run of a configuration from its start, whatever is in its output folder; with the decisions that it replays.
-
-    Raises:
-        BagpipeError: as for `prepare_run`.
-    """
-    return as_replayed(prepare_run(replace(config, train=replace(config.train, resume=""))))
 
 
 def _usual_trainers(arguments: argparse.Namespace) -> tuple[int, ...]:

@@ -33,7 +33,7 @@ from bagpipe_hpc.storage.plans.plan_file import PlanWriter
 from bagpipe_hpc.storage.run_lock import RunLock
 from bagpipe_hpc.tools.forecast.pace import Pace, Tell
 from bagpipe_hpc.tools.forecast.sweep import Outlook
-from bagpipe_hpc.tools.inspection.text_table import size_text
+from bagpipe_hpc.tools.text_table import size_text
 
 log = logging.getLogger(__name__)
 

@@ -11,11 +11,11 @@ from bagpipe_hpc.tools.forecast.rank_memory import RankMemory
 from bagpipe_hpc.tools.forecast.saving import Saved
 from bagpipe_hpc.tools.forecast.sweep import Outlook
 from bagpipe_hpc.tools.forecast.timing import Timing
-from bagpipe_hpc.tools.inspection.text_table import size_text
+from bagpipe_hpc.tools.planned_runs import run_decisions
 from bagpipe_hpc.tools.policy_comparison.plot import Panels
 from bagpipe_hpc.tools.policy_comparison.traffic import MOVED
 from bagpipe_hpc.tools.report import Report
-from bagpipe_hpc.tools.run_decisions import run_decisions
+from bagpipe_hpc.tools.text_table import size_text
 
 PIECES = ("tables", "caches", "dense", "planner", "evaluation", "samples", "plans", "rows")
 """Kinds of memory that ranks hold."""

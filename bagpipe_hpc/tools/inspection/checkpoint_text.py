@@ -14,7 +14,7 @@ from bagpipe_hpc.storage.checkpoints.manifest import CheckpointManifest
 from bagpipe_hpc.storage.checkpoints.saved_rows import SavedRows, stream_rows
 from bagpipe_hpc.terminal import counted
 from bagpipe_hpc.tools.inspection.description import Description
-from bagpipe_hpc.tools.inspection.text_table import aligned, flattened, size_text
+from bagpipe_hpc.tools.text_table import aligned, flattened, size_text
 
 
 def describe_checkpoint(checkpoint: Checkpoint, verify: bool) -> Description:

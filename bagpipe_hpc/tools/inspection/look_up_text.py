@@ -2,7 +2,7 @@
 
 from bagpipe_hpc.terminal import counted
 from bagpipe_hpc.tools.inspection.look_ups import QUANTILES, TOP_SHARES, WITHIN_BATCHES, LookUps, TableLookUps
-from bagpipe_hpc.tools.inspection.text_table import aligned
+from bagpipe_hpc.tools.text_table import aligned
 
 
 def look_up_lines(found: LookUps) -> list[str]:

@@ -8,7 +8,7 @@ from bagpipe_hpc.storage.shards.manifest import SCHEMA_VERSION, SPLITS, ShardMan
 from bagpipe_hpc.storage.vocabularies.id_uses import tables_with_counts
 from bagpipe_hpc.terminal import printable
 from bagpipe_hpc.tools.inspection.description import Description
-from bagpipe_hpc.tools.inspection.text_table import aligned, flattened, size_text
+from bagpipe_hpc.tools.text_table import aligned, flattened, size_text
 
 SKIPPED_SHOWN = 10
 """How many skipped rows are listed; the others are only counted."""

@@ -11,17 +11,14 @@ from typing import Any
 
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.errors import BagpipeError, CapacityError, ConfigError
-from bagpipe_hpc.preparation.prepare import prepare_run
-from bagpipe_hpc.run.hearing import as_replayed
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.shards.manifest import load_manifest
-from bagpipe_hpc.tools.asked_trainers import require_samples
+from bagpipe_hpc.tools.planned_runs import plain_run, require_samples, run_decisions
 from bagpipe_hpc.tools.policy_comparison.contender import Cell, Contender, cells, refusals
 from bagpipe_hpc.tools.policy_comparison.plot import save_plot
 from bagpipe_hpc.tools.policy_comparison.traffic import MOVED, Traffic, measure_traffic
 from bagpipe_hpc.tools.policy_comparison.training import Trained, launch_command, train
 from bagpipe_hpc.tools.report import Report
-from bagpipe_hpc.tools.run_decisions import run_decisions
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +91,7 @@ def compare_policies(arguments: argparse.Namespace) -> Report:
 def _look_at(cell: Cell, arguments: argparse.Namespace, total_rows: int) -> Found:
     try:
         config = cell.config(arguments.config, arguments.overrides, total_rows)
-        run = as_replayed(prepare_run(config))
+        run = plain_run(config)
         traffic = measure_traffic(run, cell.trainers, arguments.batches or 0)
     except (CapacityError, ConfigError) as error:
         return Found(cell, None, str(error))

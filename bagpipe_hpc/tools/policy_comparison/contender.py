@@ -3,7 +3,7 @@
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from bagpipe_hpc.config.file import load_config
@@ -94,13 +94,12 @@ class Cell:
         return self.contender.settings(common, f"cache.rows={slots}", *more)
 
     def config(self, path: Path, common: Sequence[str], total_rows: int) -> Config:
-        """The configuration of a run of this cell from its start, whatever is in its output folder.
+        """The configuration of a run of this cell.
 
         Raises:
             ConfigError: the settings do not go together.
         """
-        config = load_config(path, self.overrides(common, total_rows))
-        return replace(config, train=replace(config.train, resume=""))
+        return load_config(path, self.overrides(common, total_rows))
 
     def folder(self, seed: int) -> str:
         """The name of its run's folder in the comparison's folder."""

@@ -13,13 +13,13 @@ from bagpipe_hpc.rows.placements.assignment import server_limit
 from bagpipe_hpc.rows.placements.planned import Found, Request
 from bagpipe_hpc.rows.placements.settings import LearnedSettings
 from bagpipe_hpc.terminal import counted
-from bagpipe_hpc.tools.inspection.text_table import aligned
 from bagpipe_hpc.tools.sharding.autoshard import AutoShardSettings, learn_autoshard
 from bagpipe_hpc.tools.sharding.cost_model import rank_correlation
 from bagpipe_hpc.tools.sharding.dreamshard import DreamShardSettings, learn_dreamshard
 from bagpipe_hpc.tools.sharding.learned import Holders, Learned
 from bagpipe_hpc.tools.sharding.measured_costs import MeasuredCosts
 from bagpipe_hpc.tools.sharding.task import GroupCosts, Task, slowest_ms, table_features
+from bagpipe_hpc.tools.text_table import aligned
 
 log = logging.getLogger(__name__)
 

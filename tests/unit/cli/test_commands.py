@@ -360,7 +360,7 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
 )
 def test_overrides_stand_anywhere(order: str, recorder: Recorder, run_file: Path) -> None:
     finished = SimpleNamespace(finish=lambda _: None)
-    recorder.replace("bagpipe_hpc.tools.simulate", simulate=recorder.record(finished))
+    recorder.replace("bagpipe_hpc.tools.simulate.simulate", simulate=recorder.record(finished))
     command = ["simulate", "--compute-us-per-sample", "3", *order.replace("CONFIG", str(run_file)).split()]
     assert main(command) == 0
     [(arguments, _)] = recorder.calls

@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 
 from bagpipe_hpc.mpi.host_links import LinkProbe
-from bagpipe_hpc.tools import doctor
-from bagpipe_hpc.tools.doctor import Diagnosis, HostFacts
+from bagpipe_hpc.tools.doctor import findings
+from bagpipe_hpc.tools.doctor.diagnosis import Diagnosis
+from bagpipe_hpc.tools.doctor.host_facts import HostFacts
+from bagpipe_hpc.tools.doctor.installation import Finding
 
 VERSIONS = {"Python": "3.11.7", "MPI": "MPICH 5.0.2", "torch": "2.13.0", "horovod": "0.28.1"}
 HOST = HostFacts("node1", 2, 4, 8 << 30, 4 << 30, ("H100",), VERSIONS, "multiple", (), 5e8, "")
@@ -15,8 +17,8 @@ LINK = LinkProbe("node1", "node2", 6e-5, 1.1e9, 0.001, one_sided=True)
 
 
 def test_a_healthy_set_up_has_no_findings() -> None:
-    assert list(doctor._host_findings([HOST, OTHER])) == []
-    assert list(doctor._link_findings([LINK])) == []
+    assert list(findings.host_findings([HOST, OTHER])) == []
+    assert list(findings.link_findings([LINK])) == []
     report = Diagnosis([HOST, OTHER], [LINK]).report()
     assert report.endswith("healthy")
     assert "node1 - node2" in report
@@ -39,7 +41,7 @@ def test_a_healthy_set_up_has_no_findings() -> None:
     ],
 )
 def test_a_host_that_differs_is_named(change: dict[str, object], finding: str, is_fatal: bool) -> None:
-    (found,) = doctor._host_findings([HOST, replace(OTHER, **change)])
+    (found,) = findings.host_findings([HOST, replace(OTHER, **change)])
     assert finding in str(found)
     assert found.is_fatal == is_fatal
     assert Diagnosis([HOST], [], [found]).is_healthy != is_fatal
@@ -53,36 +55,36 @@ def test_a_host_that_differs_is_named(change: dict[str, object], finding: str, i
     ],
 )
 def test_a_link_that_is_wrong_is_named(change: dict[str, object], finding: str, is_fatal: bool) -> None:
-    (found,) = doctor._link_findings([replace(LINK, **change)])
+    (found,) = findings.link_findings([replace(LINK, **change)])
     assert f"node1 - node2: {finding}" in str(found)
     assert found.is_fatal == is_fatal
 
 
 def test_a_slow_link_among_fast_ones_is_named() -> None:
     links = [LINK, replace(LINK, second="node3", bytes_per_s=1e8)]
-    (found,) = doctor._link_findings(links)
+    (found,) = findings.link_findings(links)
     assert "node1 - node3: 100 MB/s, where other links give 1100" in str(found)
 
 
 def test_ranks_that_do_not_know_each_other_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in doctor._LAUNCHER_SIZES:
+    for name in findings._LAUNCHER_SIZES:
         monkeypatch.delenv(name, raising=False)
-    assert list(doctor._launcher_findings(1)) == []
+    assert list(findings.launcher_findings(1)) == []
     monkeypatch.setenv("PMI_SIZE", "4")
-    assert list(doctor._launcher_findings(4)) == []
-    (found,) = doctor._launcher_findings(1)
+    assert list(findings.launcher_findings(4)) == []
+    (found,) = findings.launcher_findings(1)
     assert "the launcher started 4 ranks (PMI_SIZE), but MPI knows of one" in str(found)
 
 
 def test_gpus_that_nobody_looked_for_are_not_missed() -> None:
     """A run's servers and oracle do without torch."""
-    assert list(doctor._host_findings([HOST, replace(OTHER, gpus=None, installed_gpus=8)])) == []
+    assert list(findings.host_findings([HOST, replace(OTHER, gpus=None, installed_gpus=8)])) == []
 
 
 def test_a_summary_has_a_line_for_each_check() -> None:
     hosts = [HOST, replace(OTHER, gpus=None, free_bytes=2 << 30)]
     links = [LINK, replace(LINK, latency_s=9e-5, bytes_per_s=8e8, clock_s=-0.02)]
-    warning = doctor.Finding("node2", "2 ranks share 1 core", "Ask for more", is_fatal=False)
+    warning = Finding("node2", "2 ranks share 1 core", "Ask for more", is_fatal=False)
     assert Diagnosis(hosts, links, [warning]).summary() == [
         "2 hosts, 4 ranks: alike in Python 3.11.7, MPI MPICH 5.0.2, torch 2.13.0, horovod 0.28.1",
         "MPI gives thread level multiple everywhere",

@@ -17,8 +17,8 @@ import pytest
 
 from bagpipe_hpc.cli.commands import main
 from bagpipe_hpc.errors import FileError
-from bagpipe_hpc.tools.metrics_server import metrics_server, metrics_text
-from bagpipe_hpc.tools.top import view
+from bagpipe_hpc.tools.monitoring.metrics_server import metrics_server, metrics_text
+from bagpipe_hpc.tools.monitoring.top import view
 from tests.unit.test_errors import UNPRIVILEGED
 
 

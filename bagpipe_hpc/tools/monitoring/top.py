@@ -11,7 +11,7 @@ from bagpipe_hpc.errors import FileError
 from bagpipe_hpc.progress import clock
 from bagpipe_hpc.run.output_folder import CONFIG_NAME
 from bagpipe_hpc.telemetry.status_file import ENDED, STATUS_FOLDER, read_statuses
-from bagpipe_hpc.tools.inspection.text_table import aligned
+from bagpipe_hpc.tools.text_table import aligned
 
 _STALE_AFTER = 5
 """A rank is stale after this many intervals without a new file."""

@@ -16,10 +16,10 @@ from bagpipe_hpc.errors import BagpipeError, ConfigError
 from bagpipe_hpc.plan.heard import Heard
 from bagpipe_hpc.preparation.prepare import prepare_run
 from bagpipe_hpc.run.hearing import as_replayed, place_of
+from bagpipe_hpc.tools.planned_runs import run_decisions
 from bagpipe_hpc.tools.policy_comparison.contender import Cell, Contender, cells
 from bagpipe_hpc.tools.policy_comparison.traffic import MOVED, measure_traffic
 from bagpipe_hpc.tools.policy_comparison.training import Trained, launch_command, train
-from bagpipe_hpc.tools.run_decisions import run_decisions
 from tests.unit.tools.small_clicks import small_config
 
 DIM, BATCH = 8, 50
@@ -159,7 +159,7 @@ def test_an_unknown_policy_is_refused_in_its_line(config: Path, capsys: pytest.C
     assert "nobody" in found["nobody", 1, 0.0]["refusal"]
 
 
-def test_cells_have_the_same_cache(config: Path) -> None:
+def test_cells_have_the_same_cache() -> None:
     (cell,) = cells([Contender.parse("bagpipe")], [2], [12.5])
     assert cell.overrides([], 1000) == ["policy.name=bagpipe", "cache.rows=125"]
     assert cell.overrides([], 1)[-1] == "cache.rows=1"  # 0 would be as many as it wants
@@ -167,7 +167,6 @@ def test_cells_have_the_same_cache(config: Path) -> None:
     common = ["train.seed=7", "policy.name=nobody", "cache.rows=3"]
     assert cell.overrides(common, 1000, "train.seed=1") == ["train.seed=1", "policy.name=bagpipe", "cache.rows=125"]
     assert cell.folder(3) == "bagpipe/trainers=2,cache=12.5,seed=3"
-    assert not cell.config(config, ["train.resume=auto"], 1000).train.resume
 
 
 def test_a_policy_has_no_cache_of_its_own_size() -> None:

@@ -11,7 +11,7 @@ import pytest
 from bagpipe_hpc.cli import commands as cli
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.preparation.prepare import prepare_run
-from bagpipe_hpc.tools import placement_comparison
+from bagpipe_hpc.tools.placement import load, plan_rows
 from tests.unit.tools.small_clicks import small_config
 
 DIM = 8
@@ -104,8 +104,7 @@ def test_what_placements_expect_stands_beside_it(
 def test_what_does_not_fit_is_not_measured(
     config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    free = iter([10**9, 1000])  # for what is kept of the plans, and to measure
-    monkeypatch.setattr(placement_comparison, "free_bytes", lambda: next(free))
+    monkeypatch.setattr(load, "free_bytes", lambda: 1000)
     options = ["--placements", "by_table", "--servers", "2"]
     assert cli.main(["compare-placements", str(config), *NO_CACHE, *options, "--measure"]) == 2
     told = capsys.readouterr().err
@@ -119,7 +118,7 @@ def test_what_does_not_fit_is_not_measured(
 def test_more_plans_than_fit_in_memory_are_refused(
     config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(placement_comparison, "free_bytes", lambda: 60_000)
+    monkeypatch.setattr(plan_rows, "free_bytes", lambda: 60_000)
     options = ["compare-placements", str(config), *NO_CACHE, "--placements", "by_table", "--servers", "2"]
     assert cli.main(options) == 2
     told = capsys.readouterr().err

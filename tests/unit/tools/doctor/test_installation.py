@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from bagpipe_hpc.cli.commands import main
-from bagpipe_hpc.tools import installation
+from bagpipe_hpc.tools.doctor import installation
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from bagpipe_hpc.kernels import shared_library
 
 HOROVOD_CURE = "Set train.dense_sums=auto or mpi, or build it: scripts/build_horovod.sh of a checkout (docs/install.md)"
 _DISTRIBUTION = "bagpipe_hpc"
-_CHECKOUT = Path(__file__).resolve().parents[2]
+_CHECKOUT = Path(__file__).resolve().parents[3]
 _LAUNCHERS = ("mpirun", "mpiexec", "srun")
 
 

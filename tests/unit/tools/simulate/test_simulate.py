@@ -13,7 +13,8 @@ from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.config.schema import PolicyConfig
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.preparation.prepare import prepare_run
-from bagpipe_hpc.tools.simulate import calibrate, shards_trace, trace_policy
+from bagpipe_hpc.tools.simulate.compute_time import calibrate
+from bagpipe_hpc.tools.simulate.trace import shards_trace, trace_policy
 from data_prep.generate import generate_clicks
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
