@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bagpipe_hpc.cli.outcome import exit_code_of
-from bagpipe_hpc.cli.training import GO_ON, train_from_file
+from bagpipe_hpc.cli.runs.train import GO_ON, train_from_file
 
 if TYPE_CHECKING:
     from bagpipe_hpc.step.slice_step import Loop

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from bagpipe_hpc.cli.argument_types import count, positive, positive_number
+from bagpipe_hpc.cli.arguments.types import count, positive, positive_number
 from bagpipe_hpc.config.sections.execution import BACKENDS
 from bagpipe_hpc.config.sections.rows import SHARINGS
 

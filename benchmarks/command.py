@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bagpipe_hpc.cli.argument_types import positive
+from bagpipe_hpc.cli.arguments.types import positive
 from bagpipe_hpc.cli.outcome import EXIT_OK, exit_code_of
 from bagpipe_hpc.errors import require_appendable
 from benchmarks import arguments

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from bagpipe_hpc.cli import commands
-from bagpipe_hpc.cli.argument_types import named_path
+from bagpipe_hpc.cli.arguments.types import named_path
 from tests.fuzz.hunting import few_and_many, hunt, require_clear
 
 OUTPUTS = ("output", "save", "plot", "json", "statistics", "to", "logs", "tried")

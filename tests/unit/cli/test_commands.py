@@ -13,7 +13,7 @@ import pytest
 
 from bagpipe_hpc import __version__
 from bagpipe_hpc.cli import outcome
-from bagpipe_hpc.cli.argument_types import named_path
+from bagpipe_hpc.cli.arguments.types import named_path
 from bagpipe_hpc.cli.commands import _parser, main
 from bagpipe_hpc.config.schema import Config, DataConfig, TrainConfig
 from bagpipe_hpc.errors import CheckpointError, DataError

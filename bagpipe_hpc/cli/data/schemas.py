@@ -1,17 +1,30 @@
-"""`bagpipe search-preprocessing`: finds transforms of dense columns."""
+"""`bagpipe schema` proposes what the columns of a file are, `bagpipe search-preprocessing` transforms of them."""
 
 import argparse
 import sys
 
-from bagpipe_hpc.cli.argument_types import count, fraction, named_path, positive
-from bagpipe_hpc.cli.command_parser import CommandParser
+from bagpipe_hpc.cli.arguments.parser import CommandParser
+from bagpipe_hpc.cli.arguments.types import count, fraction, named_path, positive
+from bagpipe_hpc.cli.command import Command
 from bagpipe_hpc.cli.outcome import EXIT_OK
+from bagpipe_hpc.cli.streams import write_for_programs
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.terminal import counted, printable
 
 
-def add_search(parser: CommandParser) -> None:
-    """The arguments of `bagpipe search-preprocessing`."""
+def _add_schema(parser: CommandParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="CSV, TSV (plain or compressed) or Parquet; its beginning is read")
+
+
+def _propose(arguments: argparse.Namespace) -> int:
+    """Print the schema, to be kept in a file and looked at."""
+    from data_prep.schema.proposal.propose import propose_schema
+
+    write_for_programs(propose_schema(arguments.file), "utf-8")
+    return EXIT_OK
+
+
+def _add_search(parser: CommandParser) -> None:
     parser.add_argument("--schema", required=True, metavar="FILE.toml", help="describes the columns of the files")
     parser.add_argument(
         "--input",
@@ -49,8 +62,7 @@ def add_search(parser: CommandParser) -> None:
     parser.add_argument("--seed", type=count, default=1, metavar="S", help="same seed, same result (default: 1)")
 
 
-def search(arguments: argparse.Namespace) -> int:
-    """Search, and write the schema that was found."""
+def _search(arguments: argparse.Namespace) -> int:
     import torch
 
     from data_prep.schema.document import load_schema
@@ -92,3 +104,14 @@ def search(arguments: argparse.Namespace) -> int:
     write_found(found, arguments.score, arguments.input, arguments.output)
     print(printable("\n".join(report(found, arguments.score))))
     return EXIT_OK
+
+
+SCHEMA = Command(
+    "schema", "propose what the columns of a file are, as TOML for prepare --schema", _add_schema, _propose
+)
+SEARCH_PREPROCESSING = Command(
+    "search-preprocessing",
+    "find transforms of dense columns that predict best, as a schema for prepare",
+    _add_search,
+    _search,
+)

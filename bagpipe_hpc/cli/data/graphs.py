@@ -2,12 +2,13 @@
 
 from argparse import Namespace
 
-from bagpipe_hpc.cli.argument_types import count, fraction, named_path, positive, positive_number
-from bagpipe_hpc.cli.command_parser import CommandParser
+from bagpipe_hpc.cli.arguments.parser import CommandParser
+from bagpipe_hpc.cli.arguments.types import count, fraction, named_path, positive, positive_number
+from bagpipe_hpc.cli.command import Command
+from bagpipe_hpc.cli.outcome import EXIT_OK
 
 
-def add_generate_graph(parser: CommandParser) -> None:
-    """The arguments of `bagpipe generate-graph`."""
+def _add_generate_graph(parser: CommandParser) -> None:
     parser.add_argument("--nodes", type=positive, required=True, metavar="N", help="number of nodes")
     parser.add_argument("--output", type=named_path, required=True, metavar="DIR", help="for edges.tsv and nodes.csv")
     parser.add_argument(
@@ -17,20 +18,14 @@ def add_generate_graph(parser: CommandParser) -> None:
     parser.add_argument("--seed", type=count, default=1, metavar="S", help="same seed, same graph (default: 1)")
 
 
-def generate_graph(arguments: Namespace) -> int:
-    """Write a synthetic graph.
+def _generate_graph(arguments: Namespace) -> int:
+    from data_prep.synthetic.graph import generate_graph
 
-    Returns:
-        The exit code.
-    """
-    from data_prep.synthetic.graph import generate_graph as generate
-
-    generate(arguments.nodes, arguments.output, degree=arguments.degree, zipf=arguments.zipf, seed=arguments.seed)
-    return 0
+    generate_graph(arguments.nodes, arguments.output, degree=arguments.degree, zipf=arguments.zipf, seed=arguments.seed)
+    return EXIT_OK
 
 
-def add_prepare_graph(parser: CommandParser) -> None:
-    """The arguments of `bagpipe prepare-graph`."""
+def _add_prepare_graph(parser: CommandParser) -> None:
     parser.add_argument(
         "--edges", nargs="+", required=True, metavar="FILE", help="text, two node numbers a line, plain or compressed"
     )
@@ -57,15 +52,10 @@ def add_prepare_graph(parser: CommandParser) -> None:
     )
 
 
-def prepare_graph(arguments: Namespace) -> int:
-    """Prepare a graph, and say what it has.
+def _prepare_graph(arguments: Namespace) -> int:
+    from data_prep.graphs.prepare import prepare_graph
 
-    Returns:
-        The exit code.
-    """
-    from data_prep.graphs.prepare import prepare_graph as prepare
-
-    prepare(
+    prepare_graph(
         arguments.edges,
         arguments.nodes,
         arguments.output,
@@ -76,4 +66,12 @@ def prepare_graph(arguments: Namespace) -> int:
         rows_per_shard=arguments.rows_per_shard,
         progress=print,
     )
-    return 0
+    return EXIT_OK
+
+
+GENERATE_GRAPH = Command(
+    "generate-graph", "write a synthetic graph, to try training on one", _add_generate_graph, _generate_graph
+)
+PREPARE_GRAPH = Command(
+    "prepare-graph", "turn edges and nodes into a graph and shards for training", _add_prepare_graph, _prepare_graph
+)

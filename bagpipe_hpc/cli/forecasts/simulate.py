@@ -2,7 +2,9 @@
 
 from argparse import Namespace
 
-from bagpipe_hpc.cli.argument_types import (
+from bagpipe_hpc.cli.arguments.cluster import add_delays, add_sample_time
+from bagpipe_hpc.cli.arguments.parser import CommandParser, add_config
+from bagpipe_hpc.cli.arguments.types import (
     fraction,
     gbit_per_s,
     microseconds,
@@ -11,14 +13,12 @@ from bagpipe_hpc.cli.argument_types import (
     positive,
     positive_number,
 )
-from bagpipe_hpc.cli.cluster_arguments import add_delays, add_sample_time
-from bagpipe_hpc.cli.command_parser import CommandParser, add_config
+from bagpipe_hpc.cli.command import Command
 from bagpipe_hpc.cli.outcome import EXIT_OK
 from bagpipe_hpc.errors import require_appendable
 
 
-def add_simulate(parser: CommandParser) -> None:
-    """Give the command its arguments."""
+def _add_arguments(parser: CommandParser) -> None:
     add_config(parser)
     parser.add_argument(
         "--rows", type=positive, metavar="N", help="draw ids of tables with N rows in all (default: those of data.path)"
@@ -68,18 +68,13 @@ def add_simulate(parser: CommandParser) -> None:
     parser.add_argument("--save", type=named_path, metavar="FILE", help="append the JSON line to FILE")
 
 
-def simulate(arguments: Namespace) -> int:
-    """Predict, and print the table.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        BagpipeError: what is asked for is impossible.
-    """
-    from bagpipe_hpc.tools.simulate.simulate import simulate as predict
+def _simulate(arguments: Namespace) -> int:
+    from bagpipe_hpc.tools.simulate.simulate import simulate
 
     if arguments.save:
         require_appendable(arguments.save)
-    predict(arguments).finish(arguments.save)
+    simulate(arguments).finish(arguments.save)
     return EXIT_OK
+
+
+SIMULATE = Command("simulate", "predict the steps of a run on a cluster that is not at hand", _add_arguments, _simulate)

@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from bagpipe_hpc.cli.argument_order import positionals_first
+from bagpipe_hpc.cli.arguments.order import positionals_first
 
 
 def options() -> list[argparse.Action]:

@@ -4,8 +4,9 @@ import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from bagpipe_hpc.cli.argument_types import count, fraction, named_path, positive
-from bagpipe_hpc.cli.command_parser import CommandParser
+from bagpipe_hpc.cli.arguments.parser import CommandParser
+from bagpipe_hpc.cli.arguments.types import count, fraction, named_path, positive
+from bagpipe_hpc.cli.command import Command
 from bagpipe_hpc.cli.outcome import EXIT_ERROR, EXIT_OK, is_first_rank, is_torn, launched_ranks, print_error
 from bagpipe_hpc.config.doors import SOURCE_FORMATS
 from bagpipe_hpc.errors import BagpipeError
@@ -21,8 +22,7 @@ _DEFAULT_MIN_COUNT = 2
 """Not given to argparse as the default, which then overlooks a clash of exclusive options where one has that value."""
 
 
-def add_prepare(parser: CommandParser) -> None:
-    """Give the command its arguments."""
+def _add_arguments(parser: CommandParser) -> None:
     formats = f"format of the input: {', '.join(SOURCE_FORMATS.entries)}, or package.module:Class (default: criteo)"
     described = parser.add_mutually_exclusive_group()
     described.add_argument("--format", metavar="NAME", help=formats)
@@ -93,14 +93,10 @@ def add_prepare(parser: CommandParser) -> None:
     )
 
 
-def prepare(arguments: Namespace) -> int:
+def _prepare(arguments: Namespace) -> int:
     """Prepare; starts MPI where a launcher started several ranks. Collective over: these ranks.
 
-    Returns:
-        The exit code.
-
-    Raises:
-        BagpipeError: a single process failed. Of several ranks, one prints the error here instead.
+    An error of a single process is raised; of several ranks, one prints it here.
     """
     if launched_ranks() == 1:
         from data_prep.prepare import prepare_clicks
@@ -171,3 +167,12 @@ def _settings(arguments: Namespace) -> "PrepareSettings":
 def _tell(message: str) -> None:
     """Print how far the preparation is; on the first rank."""
     print(f"{line_start()}{printable(message)}", file=sys.stderr, flush=True)
+
+
+PREPARE = Command(
+    "prepare",
+    "turn raw clicks into checksummed shards for training",
+    _add_arguments,
+    _prepare,
+    ": the same command goes on from the shards that are complete",
+)

@@ -5,10 +5,11 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from bagpipe_hpc.cli.argument_types import named_path
-from bagpipe_hpc.cli.command_parser import CommandParser, add_checkpoint
+from bagpipe_hpc.cli.arguments.parser import CommandParser, add_checkpoint
+from bagpipe_hpc.cli.arguments.types import named_path
+from bagpipe_hpc.cli.command import Command
 from bagpipe_hpc.cli.outcome import EXIT_ERROR, is_first_rank, is_torn, print_error
-from bagpipe_hpc.cli.training import COLD_START_S
+from bagpipe_hpc.cli.runs.train import COLD_START_S
 from bagpipe_hpc.errors import BagpipeError, ConfigError
 
 if TYPE_CHECKING:
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
     from bagpipe_hpc.tools.scoring.purpose import Scoring
 
 
-def add_evaluate(parser: CommandParser) -> None:
-    """The arguments of `bagpipe evaluate`."""
+def _add_evaluate(parser: CommandParser) -> None:
     _add_scored(parser)
     parser.add_argument(
         "--data",
@@ -38,8 +38,7 @@ def _add_scored(parser: CommandParser) -> None:
     )
 
 
-def add_predict(parser: CommandParser) -> None:
-    """The arguments of `bagpipe predict`."""
+def _add_predict(parser: CommandParser) -> None:
     _add_scored(parser)
     parser.add_argument(
         "--input", nargs="+", action="extend", required=True, metavar="FILE", help="raw rows; files or glob patterns"
@@ -60,7 +59,7 @@ def add_predict(parser: CommandParser) -> None:
     parser.add_argument("--logits", action="store_true", help="write a column of logits for each label as well")
 
 
-def evaluate(arguments: argparse.Namespace) -> int:
+def _evaluate(arguments: argparse.Namespace) -> int:
     """Evaluate a checkpoint. Collective over: all ranks that the launcher started."""
 
     def purpose() -> "Scoring":
@@ -73,7 +72,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
     return _carry_out(purpose)
 
 
-def predict(arguments: argparse.Namespace) -> int:
+def _predict(arguments: argparse.Namespace) -> int:
     """Predict raw rows with a checkpoint. Collective over: all ranks that the launcher started."""
 
     def purpose() -> "Scoring":
@@ -128,3 +127,17 @@ def _carry_out(make_purpose: "Callable[[], Scoring]") -> int:
 
         with closing(purpose):
             return carry_out(purpose)
+
+
+EVALUATE = Command(
+    "evaluate",
+    "measure a checkpoint on prepared rows; start it like train, with as many ranks or others",
+    _add_evaluate,
+    _evaluate,
+)
+PREDICT = Command(
+    "predict",
+    "write what a checkpoint predicts for raw rows; start it like train, with as many ranks or others",
+    _add_predict,
+    _predict,
+)

@@ -1,21 +1,22 @@
-"""`bagpipe top`: what each rank of a run does now."""
+"""`bagpipe top` and `report`: what each rank of a run does now, and what runs have done."""
 
 import sys
 import time
 from argparse import Namespace
 from pathlib import Path
 
-from bagpipe_hpc.cli.argument_types import named_path, positive, seconds
-from bagpipe_hpc.cli.command_parser import CommandParser
+from bagpipe_hpc.cli.arguments.parser import CommandParser
+from bagpipe_hpc.cli.arguments.types import named_path, positive, seconds
+from bagpipe_hpc.cli.command import Command
 from bagpipe_hpc.cli.outcome import EXIT_DIFFERENT, EXIT_OK
 from bagpipe_hpc.terminal import printable
 
 _CLEAR = "\x1b[H\x1b[J"
 """Terminal codes: move the cursor to the top left corner, and clear from there on."""
+_DEFAULT_PAGE = Path("report.html")
 
 
-def add_top(parser: CommandParser) -> None:
-    """Give the command its arguments."""
+def _add_top(parser: CommandParser) -> None:
     parser.add_argument("output", type=named_path, metavar="OUTPUT", help="folder of the run")
     parser.add_argument("--every", type=seconds, default=2.0, metavar="S", help="seconds between updates (default: 2)")
     shown = parser.add_mutually_exclusive_group()
@@ -25,15 +26,8 @@ def add_top(parser: CommandParser) -> None:
     )
 
 
-def top(arguments: Namespace) -> int:
-    """Show the ranks again and again until Ctrl-C; once where stdout is no terminal.
-
-    Returns:
-        The exit code; where it looks once, `EXIT_DIFFERENT` if a rank is stale.
-
-    Raises:
-        FileError: no rank reports there, or the port is taken.
-    """
+def _top(arguments: Namespace) -> int:
+    """Show the ranks again and again until Ctrl-C; once where stdout is no terminal, which says if a rank is stale."""
     from bagpipe_hpc.tools.monitoring.top import view
 
     if arguments.serve:
@@ -63,3 +57,26 @@ def _serve(output: Path, port: int) -> int:
         except KeyboardInterrupt:
             return EXIT_OK
     return EXIT_OK
+
+
+def _add_report(parser: CommandParser) -> None:
+    parser.add_argument("runs", type=named_path, nargs="+", metavar="RUN", help="output folders; runs may still go on")
+    parser.add_argument(
+        *("-o", "--output"),
+        type=named_path,
+        default=_DEFAULT_PAGE,
+        metavar="FILE.html",
+        help=f"the page (default: {_DEFAULT_PAGE})",
+    )
+
+
+def _report(arguments: Namespace) -> int:
+    from bagpipe_hpc.tools.run_report.report import write_report
+
+    write_report(arguments.runs, arguments.output)
+    print(printable(str(arguments.output)))
+    return EXIT_OK
+
+
+TOP = Command("top", "show what each rank of a run does now", _add_top, _top)
+REPORT = Command("report", "write a page about one run or several, side by side", _add_report, _report)

@@ -1,7 +1,7 @@
 """Arguments of the commands that predict a run: how fast a model computes, and how slow a cluster's messages are."""
 
-from bagpipe_hpc.cli.argument_types import microseconds, named_path
-from bagpipe_hpc.cli.command_parser import CommandParser
+from bagpipe_hpc.cli.arguments.parser import CommandParser
+from bagpipe_hpc.cli.arguments.types import microseconds, named_path
 
 
 def add_sample_time(parser: CommandParser, *, required: bool) -> None:

@@ -1,11 +1,13 @@
-"""`bagpipe inspect`: describes a folder, and measures the look-ups of shards."""
+"""`bagpipe inspect` describes a folder and measures the look-ups of shards; `compare` compares two checkpoints."""
 
 import os
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from pathlib import Path
 
-from bagpipe_hpc.cli.argument_types import named_path, positive
+from bagpipe_hpc.cli.arguments.parser import CommandParser
+from bagpipe_hpc.cli.arguments.types import named_path, positive, tolerance
+from bagpipe_hpc.cli.command import Command
 from bagpipe_hpc.cli.outcome import EXIT_DIFFERENT, EXIT_OK
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.terminal import printable
@@ -14,8 +16,7 @@ _BATCH_SIZE = 2048
 """The default of `train.batch_size`."""
 
 
-def add_inspect(parser: ArgumentParser) -> None:
-    """Give the command its arguments."""
+def _add_inspect(parser: CommandParser) -> None:
     meaning = "a folder of shards, a checkpoint, or a run's output folder for its newest"
     parser.add_argument("path", type=named_path, metavar="PATH", help=meaning)
     parser.add_argument("--verify", action="store_true", help="read every file and check its checksum")
@@ -35,15 +36,8 @@ def add_inspect(parser: ArgumentParser) -> None:
     )
 
 
-def inspect(arguments: Namespace) -> int:
-    """Describe the folder on the terminal.
-
-    Returns:
-        The exit code: whether files are damaged or absent.
-
-    Raises:
-        BagpipeError: the path is no folder of this program, or a file cannot be written.
-    """
+def _inspect(arguments: Namespace) -> int:
+    """Describe the folder on the terminal; the exit code says whether files are damaged or absent."""
     from bagpipe_hpc.tools.inspection import describe
 
     measures = arguments.look_ups or arguments.batch_size or arguments.plot or arguments.json
@@ -114,3 +108,24 @@ def _check_outputs(arguments: Namespace) -> None:
     if is_checkpoint(arguments.path):
         raise ConfigError(f"inspect: {arguments.path} is a checkpoint; --look-ups are those of a shard directory")
     load_manifest(arguments.path)
+
+
+def _add_compare(parser: CommandParser) -> None:
+    for name, metavar in (("first", "A"), ("second", "B")):
+        meaning = "a checkpoint, or a run's output folder for its newest"
+        parser.add_argument(name, type=named_path, metavar=metavar, help=meaning)
+    parser.add_argument(
+        "--tolerance", type=tolerance, default=0.0, metavar="X", help="largest difference allowed (default: 0)"
+    )
+
+
+def _compare(arguments: Namespace) -> int:
+    from bagpipe_hpc.tools.compare import compare
+
+    comparison = compare(arguments.first, arguments.second)
+    print(printable(comparison.report()))
+    return EXIT_OK if comparison.largest() <= arguments.tolerance else EXIT_DIFFERENT
+
+
+INSPECT = Command("inspect", "describe a shard directory or a checkpoint", _add_inspect, _inspect)
+COMPARE = Command("compare", "compare two checkpoints; exits with 1 where they differ", _add_compare, _compare)

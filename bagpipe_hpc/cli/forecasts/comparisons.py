@@ -4,15 +4,16 @@ import os
 from argparse import Namespace
 from pathlib import Path
 
-from bagpipe_hpc.cli.argument_types import named_path, nodes, percentage, positive
-from bagpipe_hpc.cli.command_parser import CommandParser, add_config
+from bagpipe_hpc.cli.arguments.parser import CommandParser, add_config
+from bagpipe_hpc.cli.arguments.types import named_path, nodes, percentage, positive
+from bagpipe_hpc.cli.command import Command
+from bagpipe_hpc.cli.outcome import EXIT_OK
 from bagpipe_hpc.errors import ConfigError, require_appendable
 
 _USUAL_SEEDS = 3
 
 
-def add_compare_policies(parser: CommandParser) -> None:
-    """Give the command its arguments."""
+def _add_compare_policies(parser: CommandParser) -> None:
     _add_contenders(parser, "policies", "'bagpipe cache.sharing=replicated'")
     parser.add_argument(
         "--trainers",
@@ -58,8 +59,7 @@ def _add_contenders(parser: CommandParser, kind: str, example: str) -> None:
     )
 
 
-def add_compare_placements(parser: CommandParser) -> None:
-    """Give the command its arguments."""
+def _add_compare_placements(parser: CommandParser) -> None:
     _add_contenders(parser, "placements", "'greedy_lookup tables.statistics=FILE'")
     parser.add_argument(
         "--servers", type=nodes, nargs="+", default=[2, 4, 8], metavar="S", help="numbers of servers (default: 2 4 8)"
@@ -74,32 +74,16 @@ def add_compare_placements(parser: CommandParser) -> None:
     parser.add_argument("--save", type=named_path, metavar="FILE", help="append the JSON line to FILE")
 
 
-def compare_placements(arguments: Namespace) -> int:
-    """Compare, and print the table.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        BagpipeError: what is asked for is impossible.
-    """
+def _compare_placements(arguments: Namespace) -> int:
     if arguments.save:
         require_appendable(arguments.save)
-    from bagpipe_hpc.tools.placement.comparison import compare_placements as compare
+    from bagpipe_hpc.tools.placement.comparison import compare_placements
 
-    compare(arguments).finish(arguments.save)
-    return 0
+    compare_placements(arguments).finish(arguments.save)
+    return EXIT_OK
 
 
-def compare_policies(arguments: Namespace) -> int:
-    """Compare, and print the table.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        BagpipeError: what is asked for is impossible, or a run failed.
-    """
+def _compare_policies(arguments: Namespace) -> int:
     for option, value in (("--output", arguments.output), ("--seeds", arguments.seeds)):
         if value is not None and not arguments.train:
             raise ConfigError(
@@ -114,10 +98,10 @@ def compare_policies(arguments: Namespace) -> int:
         check_plot(arguments.plot)
     if arguments.save:
         require_appendable(arguments.save)
-    from bagpipe_hpc.tools.policy_comparison.comparison import compare_policies as compare
+    from bagpipe_hpc.tools.policy_comparison.comparison import compare_policies
 
-    compare(arguments).finish(arguments.save)
-    return 0
+    compare_policies(arguments).finish(arguments.save)
+    return EXIT_OK
 
 
 def check_plot(plot: Path) -> None:
@@ -130,3 +114,17 @@ def check_plot(plot: Path) -> None:
         raise ConfigError(f"--plot {plot}: is drawn as SVG; use a name that ends in .svg")
     if not os.access(plot.parent, os.W_OK | os.X_OK):
         raise ConfigError(f"--plot {plot}: its folder does not exist or cannot be written to; make it")
+
+
+COMPARE_POLICIES = Command(
+    "compare-policies",
+    "count and train policies on equal terms: rows, bytes, waiting, quality",
+    _add_compare_policies,
+    _compare_policies,
+)
+COMPARE_PLACEMENTS = Command(
+    "compare-placements",
+    "count what each placement of rows gives servers to hold and to do",
+    _add_compare_placements,
+    _compare_placements,
+)

@@ -3,15 +3,16 @@
 import argparse
 import sys
 
-from bagpipe_hpc.cli.argument_types import named_path, positive
-from bagpipe_hpc.cli.command_parser import CommandParser, add_checkpoint
+from bagpipe_hpc.cli.arguments.parser import CommandParser, add_checkpoint
+from bagpipe_hpc.cli.arguments.types import named_path, positive
+from bagpipe_hpc.cli.command import Command
+from bagpipe_hpc.cli.outcome import EXIT_OK
 from bagpipe_hpc.terminal import printable
 
 _FILE_BYTES = 5_000_000_000
 
 
-def add_export(parser: CommandParser) -> None:
-    """The arguments of `bagpipe export`."""
+def _add_arguments(parser: CommandParser) -> None:
     add_checkpoint(parser)
     parser.add_argument("--to", type=named_path, required=True, metavar="DIR", help="the folder to make")
     parser.add_argument(
@@ -46,7 +47,7 @@ def add_export(parser: CommandParser) -> None:
     )
 
 
-def export(arguments: argparse.Namespace) -> int:
+def _export(arguments: argparse.Namespace) -> int:
     """Export a checkpoint, in one process."""
     from bagpipe_hpc.tools.exporting.export import ExportSettings, export_checkpoint
     from bagpipe_hpc.tools.scoring.chosen import choose_checkpoint
@@ -61,4 +62,7 @@ def export(arguments: argparse.Namespace) -> int:
         most_file_bytes=arguments.file_bytes,
     )
     export_checkpoint(settings, lambda line: print(printable(line), file=sys.stderr, flush=True))
-    return 0
+    return EXIT_OK
+
+
+EXPORT = Command("export", "write a trained model as a folder for a service with torch alone", _add_arguments, _export)

@@ -3,16 +3,17 @@
 import sys
 from argparse import Namespace
 
-from bagpipe_hpc.cli.argument_types import gbit_per_s, gigabytes, named_path, nodes, nodes_or_none, positive
-from bagpipe_hpc.cli.cluster_arguments import add_delays, add_sample_time
-from bagpipe_hpc.cli.command_parser import CommandParser, add_config
-from bagpipe_hpc.cli.comparing import check_plot
+from bagpipe_hpc.cli.arguments.cluster import add_delays, add_sample_time
+from bagpipe_hpc.cli.arguments.parser import CommandParser, add_config
+from bagpipe_hpc.cli.arguments.types import gbit_per_s, gigabytes, named_path, nodes, nodes_or_none, positive
+from bagpipe_hpc.cli.command import Command
+from bagpipe_hpc.cli.forecasts.comparisons import check_plot
+from bagpipe_hpc.cli.outcome import EXIT_OK
 from bagpipe_hpc.errors import ConfigError, require_appendable
 from bagpipe_hpc.terminal import printable
 
 
-def add_plan(parser: CommandParser) -> None:
-    """Give the command its arguments."""
+def _add_arguments(parser: CommandParser) -> None:
     add_config(parser)
     parser.add_argument(
         "--trainers",
@@ -60,15 +61,7 @@ def add_plan(parser: CommandParser) -> None:
     parser.add_argument("--json", type=named_path, metavar="FILE", help="append the JSON line to FILE")
 
 
-def plan(arguments: Namespace) -> int:
-    """Plan, and print the tables.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        BagpipeError: what is asked for is impossible.
-    """
+def _plan(arguments: Namespace) -> int:
     if arguments.save:
         _check_save(arguments)
     if arguments.plot:
@@ -78,7 +71,7 @@ def plan(arguments: Namespace) -> int:
     from bagpipe_hpc.tools.forecast.forecast import forecast
 
     forecast(arguments, _tell).finish(arguments.json)
-    return 0
+    return EXIT_OK
 
 
 def _check_save(arguments: Namespace) -> None:
@@ -99,3 +92,11 @@ def _check_save(arguments: Namespace) -> None:
 
 def _tell(message: str) -> None:
     print(printable(message), file=sys.stderr, flush=True)
+
+
+PLAN = Command(
+    "plan",
+    "count what a run will move, hold and wait for, before it starts, and recommend settings",
+    _add_arguments,
+    _plan,
+)

@@ -2,13 +2,13 @@
 
 from argparse import Namespace
 
-from bagpipe_hpc.cli.argument_types import count, named_path, positive, positive_number
-from bagpipe_hpc.cli.command_parser import CommandParser
+from bagpipe_hpc.cli.arguments.parser import CommandParser
+from bagpipe_hpc.cli.arguments.types import count, named_path, positive, positive_number
+from bagpipe_hpc.cli.command import Command
 from bagpipe_hpc.cli.outcome import EXIT_OK
 
 
-def add_generate(parser: CommandParser) -> None:
-    """Give the command its arguments."""
+def _add_arguments(parser: CommandParser) -> None:
     parser.add_argument("--rows", type=positive, required=True, metavar="N", help="rows to write")
     parser.add_argument(
         "--output", type=named_path, required=True, metavar="FILE", help="FILE.tsv, FILE.csv, or one ending in .gz"
@@ -32,15 +32,7 @@ def add_generate(parser: CommandParser) -> None:
     )
 
 
-def generate(arguments: Namespace) -> int:
-    """Write the rows.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        BagpipeError: what is asked for is impossible.
-    """
+def _generate(arguments: Namespace) -> int:
     from data_prep.generate import generate_clicks
     from data_prep.schema.document import load_schema
 
@@ -54,3 +46,8 @@ def generate(arguments: Namespace) -> int:
         schema=None if arguments.schema is None else load_schema(arguments.schema),
     )
     return EXIT_OK
+
+
+GENERATE = Command(
+    "generate", "write synthetic clicks, to try everything without a download", _add_arguments, _generate
+)

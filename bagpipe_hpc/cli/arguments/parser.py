@@ -4,8 +4,8 @@ import argparse
 import sys
 from typing import Any, NoReturn
 
-from bagpipe_hpc.cli.argument_order import positionals_first
-from bagpipe_hpc.cli.argument_types import named_path
+from bagpipe_hpc.cli.arguments.order import positionals_first
+from bagpipe_hpc.cli.arguments.types import named_path
 from bagpipe_hpc.cli.outcome import EXIT_ERROR, is_first_rank
 from bagpipe_hpc.terminal import printable
 

@@ -1,0 +1,1 @@
+"""What arguments are: their parser, their types, their order, and those that several commands have."""

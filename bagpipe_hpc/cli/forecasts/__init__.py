@@ -1,0 +1,1 @@
+"""Commands that say what a run would do, without starting one."""

@@ -1,0 +1,1 @@
+"""Commands for trained models and the folders that hold them."""

@@ -1,0 +1,1 @@
+"""Commands for runs: before, while and after they train."""
