@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from contextlib import ExitStack
 
 from bagpipe_hpc.cli.arguments.parser import CommandParser
 from bagpipe_hpc.cli.arguments.types import count, fraction, named_path, positive
@@ -99,10 +100,11 @@ def _search(arguments: argparse.Namespace) -> int:
             f"{counted(found.clusters, 'group')} at most instead of {arguments.clusters}, one for each column to search"
         )
         print(f"note: {told}", file=sys.stderr)
-    if arguments.tried is not None:
-        write_tried(found, arguments.score, arguments.tried)
-    write_found(found, arguments.score, arguments.input, arguments.output)
-    print(printable("\n".join(report(found, arguments.score))))
+    with ExitStack() as then:  # whatever becomes of stdout
+        then.callback(write_found, found, arguments.score, arguments.input, arguments.output)
+        if arguments.tried is not None:
+            then.callback(write_tried, found, arguments.score, arguments.tried)
+        print(printable("\n".join(report(found, arguments.score))), flush=True)
     return EXIT_OK
 
 

@@ -108,10 +108,12 @@ def check_plot(plot: Path) -> None:
     """Check that a drawing can be written.
 
     Raises:
-        ConfigError: its name does not end in .svg, or its folder cannot be written to.
+        ConfigError: its name does not end in .svg or is a folder's, or its folder cannot be written to.
     """
     if plot.suffix != ".svg":
         raise ConfigError(f"--plot {plot}: is drawn as SVG; use a name that ends in .svg")
+    if plot.is_dir():
+        raise ConfigError(f"--plot {plot}: is a folder; name a file in it")
     if not os.access(plot.parent, os.W_OK | os.X_OK):
         raise ConfigError(f"--plot {plot}: its folder does not exist or cannot be written to; make it")
 

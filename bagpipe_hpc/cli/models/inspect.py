@@ -3,6 +3,7 @@
 import os
 import sys
 from argparse import Namespace
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 
 from bagpipe_hpc.cli.arguments.parser import CommandParser
@@ -44,7 +45,7 @@ def _inspect(arguments: Namespace) -> int:
     if measures or arguments.statistics:
         _check_outputs(arguments)
     description = describe(arguments.path, verify=arguments.verify)
-    print(printable(description.text), flush=True)
+    _say(arguments, description.text)
     for fault in description.faults:
         print(printable(f"bagpipe: {fault}"), file=sys.stderr)
     if description.faults:
@@ -56,6 +57,13 @@ def _inspect(arguments: Namespace) -> int:
     return EXIT_OK
 
 
+def _say(arguments: Namespace, *lines: str) -> None:
+    """Print lines. Files that are asked for are written even if the reader of stdout, such as `head`, has gone."""
+    writes_files = arguments.plot or arguments.json or arguments.statistics
+    with suppress(BrokenPipeError) if writes_files else nullcontext():
+        print(*map(printable, lines), sep="\n", flush=True)
+
+
 def _count(arguments: Namespace) -> None:
     from bagpipe_hpc.storage.shards.manifest import load_manifest
     from bagpipe_hpc.tools.inspection.access_counts import save_statistics
@@ -63,7 +71,7 @@ def _count(arguments: Namespace) -> None:
     found = save_statistics(arguments.path, load_manifest(arguments.path), arguments.statistics)
     used = sum(table.used for table in found.tables.values())
     look_ups = sum(table.look_ups for table in found.tables.values())
-    print("", f"{printable(str(found.source))}: {look_ups} look-ups of {used} rows", sep="\n", flush=True)
+    _say(arguments, "", f"{found.source}: {look_ups} look-ups of {used} rows")
 
 
 def _measure(arguments: Namespace) -> None:
@@ -73,11 +81,12 @@ def _measure(arguments: Namespace) -> None:
     from bagpipe_hpc.tools.inspection.look_ups import measure_look_ups
 
     found = measure_look_ups(arguments.path, load_manifest(arguments.path), arguments.batch_size or _BATCH_SIZE)
-    print("", *map(printable, look_up_lines(found)), sep="\n", flush=True)
-    if arguments.json:
-        found.save(arguments.json)
-    if arguments.plot:
-        save_plot(found, arguments.plot)
+    with ExitStack() as then:
+        if arguments.json:
+            then.callback(found.save, arguments.json)
+        if arguments.plot:
+            then.callback(save_plot, found, arguments.plot)
+        _say(arguments, "", *look_up_lines(found))
 
 
 def _check_outputs(arguments: Namespace) -> None:

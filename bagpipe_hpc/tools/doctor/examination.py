@@ -4,6 +4,7 @@ import importlib.metadata
 import os
 import platform
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from bagpipe_hpc.cluster.host_memory import free_bytes, free_shared_bytes
@@ -100,7 +101,10 @@ def _test_file(output: Path, host: str) -> Path:
 
 
 def _try_to_write(output: Path, host: str) -> tuple[float, str]:
-    """Bytes per second of writing a new file, forced to the disk, and what went wrong; empty if nothing did."""
+    """Bytes per second of writing a new file, forced to the disk, and what went wrong; empty if nothing did.
+
+    The file stays for the other hosts to see, but not what a disk has taken of it that is full now.
+    """
     path = _test_file(output, host)
     start_s = time.perf_counter()
     try:
@@ -110,6 +114,8 @@ def _try_to_write(output: Path, host: str) -> tuple[float, str]:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
         return 0.0, str(error)
     return _TEST_BYTES / (time.perf_counter() - start_s), ""
 

@@ -18,7 +18,7 @@ from bagpipe_hpc.tools.forecast.sweep import Outlook, plan_all
 from bagpipe_hpc.tools.forecast.telling import Link, panels_of, tell_all, tell_saved
 from bagpipe_hpc.tools.forecast.timing import Timing, time_plans
 from bagpipe_hpc.tools.planned_runs import plain_run, require_samples
-from bagpipe_hpc.tools.policy_comparison.plot import save_plot
+from bagpipe_hpc.tools.policy_comparison.plot import plot_svg
 from bagpipe_hpc.tools.report import Report
 from bagpipe_hpc.tools.simulate.compute_time import compute_times
 
@@ -65,7 +65,7 @@ def forecast(arguments: argparse.Namespace, tell: Tell) -> Report:
     links = [judge.link(gbit_per_s) for gbit_per_s in arguments.gbit_per_s]
     tell_all(report, run, outlooks, links, orders.by_horovod.dense_weights)
     if arguments.plot:
-        save_plot(panels_of(outlooks), arguments.plot)
+        report.files[arguments.plot] = plot_svg(panels_of(outlooks))
     if arguments.save:
         tell_saved(report, save_plans(outlooks[0], arguments.save, tell))
     return report

@@ -15,7 +15,7 @@ from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.shards.manifest import load_manifest
 from bagpipe_hpc.tools.planned_runs import plain_run, require_samples, run_decisions
 from bagpipe_hpc.tools.policy_comparison.contender import Cell, Contender, cells, refusals
-from bagpipe_hpc.tools.policy_comparison.plot import save_plot
+from bagpipe_hpc.tools.policy_comparison.plot import plot_svg
 from bagpipe_hpc.tools.policy_comparison.traffic import MOVED, Traffic, measure_traffic
 from bagpipe_hpc.tools.policy_comparison.training import Trained, launch_command, train
 from bagpipe_hpc.tools.report import Report
@@ -84,7 +84,7 @@ def compare_policies(arguments: argparse.Namespace) -> Report:
         report.table(title, _headings(trained=arguments.train), rows)
     report.lines += ["", *_remarks(found)]
     if arguments.plot:
-        save_plot(_panels(found), arguments.plot)
+        report.files[arguments.plot] = plot_svg(_panels(found))
     return report
 
 

@@ -2,9 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from pathlib import Path
 
-from bagpipe_hpc.storage.atomic_write import atomic_write
 from bagpipe_hpc.terminal import printable
 from bagpipe_hpc.tools.policy_comparison.traffic import MOVED, Traffic
 
@@ -22,12 +20,6 @@ Bar = tuple[str, Traffic]
 """The name of a bar, and what is moved."""
 Panels = Mapping[str, Sequence[Bar]]
 """Bars by the title of their panel."""
-
-
-def save_plot(panels: Panels, path: Path) -> None:
-    """Write the drawing, whole or not at all."""
-    with atomic_write(path) as partial:
-        partial.write_text(plot_svg(panels), encoding="utf-8")
 
 
 def plot_svg(panels: Panels) -> str:
