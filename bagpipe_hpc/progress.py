@@ -40,7 +40,7 @@ def bar_line(parts: Sequence[str], dispensable: Sequence[int], share: float, wid
 
 
 def _bar(share: float, width: int) -> str:
-    """A bar in the colours of the terminal, which NO_COLOR and TERM=dumb switch off."""
+    """A bar in the colours of the terminal, which NO_COLOR switches off."""
     from rich.console import Console  # noqa: PLC0415 - most processes draw nothing
     from rich.progress_bar import ProgressBar  # noqa: PLC0415
 

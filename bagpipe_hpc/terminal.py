@@ -23,16 +23,21 @@ _USUAL_COLUMNS = 80
 
 
 def columns() -> int:
-    """Width of the terminal on which stderr ends, 0 where it ends elsewhere."""
+    """Width of the terminal on which stderr ends, 0 where it ends elsewhere or on one that takes no codes."""
     told = os.environ.get(COLUMNS_VARIABLE, "")
     if told.isdecimal():
         return int(told)
-    if not sys.stderr.isatty():
+    if not (sys.stderr.isatty() and takes_codes()):
         return 0
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns or _USUAL_COLUMNS
     except OSError:
         return _USUAL_COLUMNS
+
+
+def takes_codes() -> bool:
+    """Whether a terminal carries out codes such as `ERASE_LINE`; one with `TERM=dumb`, as in an editor, shows them."""
+    return os.environ.get("TERM") != "dumb"
 
 
 def is_shown() -> bool:

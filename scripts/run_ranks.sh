@@ -50,7 +50,7 @@ export OMPI_MCA_osc=${OMPI_MCA_osc:-^ucx}
 # Ranks write into a pipe to the launcher: only this script knows whether it ends on a terminal, and how wide that is.
 unset BAGPIPE_TERMINAL_COLUMNS BAGPIPE_STDOUT_TERMINAL
 if [ -t 1 ]; then export BAGPIPE_STDOUT_TERMINAL=1; fi
-if [ -t 2 ]; then
+if [ -t 2 ] && [ "${TERM:-}" != dumb ]; then # a dumb one would show the codes that draw progress
   read -r _ columns < <(stty size <&2 2>/dev/null) || columns=0
   if [ "${columns:-0}" -eq 0 ]; then columns=80; fi # a terminal that does not know its width
   export BAGPIPE_TERMINAL_COLUMNS=$columns

@@ -61,7 +61,10 @@ def test_what_is_no_number_of_ranks_is_refused(ranks: str) -> None:
     assert "is no number of ranks; write run_ranks.sh N COMMAND" in ended.stderr
 
 
-def test_ranks_are_told_that_there_is_a_terminal_and_how_wide_it_is() -> None:
+def test_ranks_are_told_that_there_is_a_terminal_and_how_wide_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    assert on_terminal("1", "bash", "-c", f"{' '.join(PRINT_TERMINAL)} || true", columns=60) == (0, "1\r\n")
+    monkeypatch.setenv("TERM", "xterm")
     for columns in (60, 120):
         status, shown = on_terminal("1", "bash", "-c", " ".join(PRINT_TERMINAL), columns=columns)
         assert status == 0

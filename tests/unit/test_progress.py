@@ -42,9 +42,8 @@ def test_a_bar_is_as_long_as_its_share(share: float, monkeypatch: pytest.MonkeyP
     assert filled == pytest.approx(40 * share, abs=1)
 
 
-@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
-def test_colours_can_be_switched_off(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(name, value)
+def test_colours_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
     assert not re.search(r"\x1b\[(3|9)\d", bar_line(PARTS, [], 0.5, 200))
 
 

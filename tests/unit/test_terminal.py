@@ -1,6 +1,7 @@
 """What a terminal is told cannot command it, and fits it."""
 
 import io
+import os
 import sys
 import unicodedata
 
@@ -42,6 +43,19 @@ def test_the_launching_script_says_how_wide_the_terminal_is(
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     monkeypatch.setenv(COLUMNS_VARIABLE, told)
     assert columns() == width
+
+
+@pytest.mark.parametrize(("name", "width"), [("xterm", 80), ("dumb", 0)])
+def test_a_terminal_that_takes_no_codes_is_none(name: str, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would show those that draw a line over."""
+    ours, theirs = os.openpty()  # a new terminal does not know its width
+    monkeypatch.delenv(COLUMNS_VARIABLE, raising=False)
+    monkeypatch.setenv("TERM", name)
+    with os.fdopen(theirs, "w", encoding="utf-8") as stream:
+        monkeypatch.setattr(sys, "stderr", stream)
+        assert columns() == width
+        monkeypatch.undo()
+    os.close(ours)
 
 
 PARTS = ["step 123456/999999", "loss 0.12345", "100,000 samples/s", "hits 90.0%", "0:01 left"]

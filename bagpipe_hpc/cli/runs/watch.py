@@ -9,7 +9,7 @@ from bagpipe_hpc.cli.arguments.parser import CommandParser
 from bagpipe_hpc.cli.arguments.types import named_path, positive, seconds
 from bagpipe_hpc.cli.command import Command
 from bagpipe_hpc.cli.outcome import EXIT_DIFFERENT, EXIT_OK
-from bagpipe_hpc.terminal import printable
+from bagpipe_hpc.terminal import printable, takes_codes
 
 _CLEAR = "\x1b[H\x1b[J"
 """Terminal codes: move the cursor to the top left corner, and clear from there on."""
@@ -39,7 +39,7 @@ def _top(arguments: Namespace) -> int:
     try:
         while True:
             lines = view(arguments.output).lines
-            print(_CLEAR + "\n".join(map(printable, lines)), flush=True)
+            print((_CLEAR if takes_codes() else "\n") + "\n".join(map(printable, lines)), flush=True)
             time.sleep(arguments.every)
     except KeyboardInterrupt:
         return EXIT_OK
