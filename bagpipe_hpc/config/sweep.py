@@ -5,6 +5,7 @@ numbered from 0 with the last setting changing fastest, so that a task of a Slur
 """
 
 import itertools
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -14,7 +15,8 @@ from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.errors import ConfigError
 
 _OUTPUT = "train.output"
-
+_MOST_RUNS = 100_000
+"""Each is checked, at some 1,000 a second."""
 _MOST_NAME_BYTES = 255
 """Longest name of a file, on nearly every file system."""
 
@@ -38,9 +40,12 @@ def sweep_runs(path: Path, settings: Sequence[str]) -> list[list[str]]:
         one that `settings` or the file names, called after the values that differ from run to run.
 
     Raises:
-        ConfigError: a name or a value is wrong in some run, or two runs would write into the same folder.
+        ConfigError: a name or a value is wrong in some run, two runs would write into the same folder, or there are
+            too many.
     """
     swept = [_choices(setting) for setting in settings]
+    if (wanted := math.prod(map(len, swept))) > _MOST_RUNS:
+        raise ConfigError(f"the sweep has {wanted:,} runs, {_MOST_RUNS:,} at most: leave values out, or sweep twice")
     for choices in swept:
         if len(choices) > 1 and _key(choices[0]) == _OUTPUT:
             raise ConfigError(f"{_OUTPUT} takes one folder, below which every run gets its own (a comma needs quotes)")

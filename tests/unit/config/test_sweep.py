@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bagpipe_hpc.config import sweep
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.config.sweep import split_values, sweep_runs
 from bagpipe_hpc.config.values import toml_value
@@ -102,6 +103,16 @@ def test_one_run_keeps_its_folder(run_file: Path) -> None:
 def test_a_mistake_in_any_run_is_refused(run_file: Path, settings: list[str], words: list[str]) -> None:
     message = refusal(run_file, *settings)
     assert all(word in message for word in words), message
+
+
+def test_more_runs_than_anybody_would_wait_for_are_refused(run_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their number is that of all combinations: to check ten million takes hours."""
+    settings = ["train.seed=1,2", "data.lanes=1,2"]
+    monkeypatch.setattr(sweep, "_MOST_RUNS", 4)
+    assert len(sweep_runs(run_file, settings)) == 4
+    monkeypatch.setattr(sweep, "_MOST_RUNS", 3)
+    with pytest.raises(ConfigError, match="the sweep has 4 runs, 3 at most: leave values out"):
+        sweep_runs(run_file, settings)
 
 
 def test_a_folder_that_would_divide_an_override_is_refused(run_file: Path) -> None:
