@@ -2,40 +2,32 @@
 
 import logging
 import math
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bagpipe_hpc.config.schema import TrainConfig
 from bagpipe_hpc.evaluation.click_evaluation import Evaluation
-from bagpipe_hpc.progress import LongWork, bar_line, clock
+from bagpipe_hpc.progress import clock
 from bagpipe_hpc.storage.atomic_write import atomic_write
 from bagpipe_hpc.storage.checkpoints.manifest import CheckpointManifest
 from bagpipe_hpc.storage.output_errors import writing
 from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME, SUMMARY_NAME
+from bagpipe_hpc.telemetry.progress_line import Interval, ProgressLine
 from bagpipe_hpc.telemetry.record import Record
 from bagpipe_hpc.telemetry.results import quality, strict_json
 from bagpipe_hpc.telemetry.step_stats import StepStats
+from bagpipe_hpc.telemetry.summary_text import judgement, summary_lines
 from bagpipe_hpc.telemetry.told_evaluations import told_evaluations
 from bagpipe_hpc.telemetry.trainer_steps import TrainerSteps
-from bagpipe_hpc.terminal import ERASE_LINE, IN_FILE_ONLY, columns, counted, printable
+from bagpipe_hpc.terminal import IN_FILE_ONLY, counted, printable
 
 log = logging.getLogger(__name__)
 
 _LINE_EVERY_S = 30.0
 """Seconds between lines of progress where they stay, since they do not go to a terminal."""
-
-
-class _Shown(NamedTuple):
-    """What a terminal shows of an interval: parts of the line, waits, the time that is left, the share that is done."""
-
-    parts: list[str]
-    waits: str
-    left: str
-    share: float
 
 
 class RunRecord(Record):
@@ -67,12 +59,8 @@ class RunRecord(Record):
             self._file = self._path.open("a", encoding="utf-8")
         self._start_s = time.monotonic()
         self._resident_rows: int | None = 0
-        self._columns = columns()
-        self._is_line_open = False
+        self._line = ProgressLine()
         self._said_s = -math.inf
-        self._shown: _Shown | None = None
-        self._saving: int | None = None
-        self._evaluating: LongWork | None = None
 
     def __enter__(self) -> "RunRecord":
         return self
@@ -127,8 +115,8 @@ class RunRecord(Record):
         waits = [f"waiting for rows {waiting:.1%}"] if self._has_cache else []
         parts = [f"step {step}/{self._total_steps}", f"loss {loss:.5f}", f"{rate:,.0f} samples/s", *hits]
         self._say([*parts, *waits, f"{clock(left_s)} left to train"], is_last=step >= self._total_steps)
-        self._shown = _Shown(parts, f"waiting {waiting:.1%}" if waits else "", clock(left_s), step / self._total_steps)
-        self._draw()
+        share, shown_waits = step / self._total_steps, f"waiting {waiting:.1%}" if waits else ""
+        self._line.show(Interval(parts, shown_waits, clock(left_s), share))
 
     def _count_resident(self, trainers: TrainerSteps) -> int | None:
         """Distinct rows that the caches hold after an interval; None where there are none, or plans do not tell."""
@@ -140,43 +128,22 @@ class RunRecord(Record):
     def _say(self, parts: Sequence[str], *, is_last: bool) -> None:
         """A line in the log; shown now and then where it goes to no terminal."""
         now_s = time.monotonic()
-        is_due = not self._columns and (is_last or now_s - self._said_s >= _LINE_EVERY_S)
+        is_due = not self._line.columns and (is_last or now_s - self._said_s >= _LINE_EVERY_S)
         log.info("  ".join(parts), extra=None if is_due else IN_FILE_ONLY)
         if is_due:
             self._said_s = now_s
 
-    def _draw(self) -> None:
-        """The newest interval on a terminal: a bar, and what fits beside it."""
-        if not self._columns or self._shown is None:
-            return
-        saving = "" if self._saving is None else f"saving step {self._saving}"
-        extra = [part for part in (self._shown.waits, saving) if part]
-        parts = [*self._shown.parts, *extra, f"{self._shown.left} left"]
-        # Waits go first, then hits, then the rate; the time that is left stays longest.
-        line = bar_line(parts, [*range(len(parts) - 2, 1, -1), len(parts) - 1], self._shown.share, self._columns)
-        print(f"{ERASE_LINE}{line}", end="", file=sys.stderr, flush=True)
-        self._is_line_open = True
-
     def saving(self, step: int) -> None:
         """Show that a checkpoint is being written, until it is complete."""
-        self._saving = step
-        self._draw()
+        self._line.saving(step)
 
     def scored(self, batches: int, of: int) -> None:
         """Show a bar for the evaluation."""
-        if not self._columns:
-            return
-        if self._evaluating is None:
-            self._end_line()
-            self._evaluating = LongWork("evaluating", of, "batches")
-        self._evaluating.advance()
-        if batches == of:
-            self._evaluating.close()
-            self._evaluating = None
+        self._line.scored(batches, of)
 
     def evaluation(self, step: int, epoch: int, evaluations: Mapping[str, Evaluation], seconds: float) -> None:
         """Report an evaluation of each label, by its name, that took `seconds`; the run is judged by the first."""
-        self._end_line()
+        self._line.end()
         first, *further = evaluations
         more = {"further_labels": {name: asdict(evaluations[name]) for name in further}} if further else {}
         self._evaluations.append({"step": step, "epoch": epoch, **asdict(evaluations[first]), **more})
@@ -194,8 +161,7 @@ class RunRecord(Record):
             stood_still_s: how long training stood still for it.
             seconds: from its announcement to now.
         """
-        self._saving = None
-        self._end_line()
+        self._line.saved()
         base_step = manifest.base.step if manifest.base else None
         self._write(
             event="checkpoint",
@@ -224,7 +190,7 @@ class RunRecord(Record):
             stats: of this trainer, over the whole run.
             details: further facts for the summary file.
         """
-        self._end_line()
+        self._line.end()
         rate = stats.samples_per_s
         summary = {
             "steps": stats.steps,
@@ -238,20 +204,20 @@ class RunRecord(Record):
         path = self._output / SUMMARY_NAME
         with writing(path), atomic_write(path) as partial:  # its presence says that the run has finished
             partial.write_text(strict_json(summary, indent=1) + "\n", encoding="utf-8")
-        lines = summary_lines(trainers, self._columns) if self._has_cache else []
+        lines = summary_lines(trainers, self._line.columns) if self._has_cache else []
         if self._evaluations:
             last = max(self._evaluations, key=lambda evaluation: (evaluation["step"], evaluation["samples"]))
             lines.append(quality(last))
             lines += [f"{name}: {quality(measures)}" for name, measures in last.get("further_labels", {}).items()]
         if len({evaluation["step"] for evaluation in self._evaluations}) > 1:
-            lines += _judgement(details, self._output)
+            lines += judgement(details, self._output)
         hits = f", hit rate {stats.hit_rate:.1%}" if self._has_cache else ""
         lines += [f"{rate:,.0f} samples/s over {counted(stats.steps, 'step')}{hits}", f"outputs: {self._output}"]
         _tell(lines)
 
     def stopped(self) -> None:
         """Report that the run ends early, as it was asked to."""
-        self._end_line()
+        self._line.end()
         log.info("stopped as asked, with a checkpoint: go on with train.resume=auto")
 
     def _write(self, **fields: Any) -> None:
@@ -259,11 +225,6 @@ class RunRecord(Record):
         with writing(self._path):
             self._file.write(strict_json(fields) + "\n")
             self._file.flush()
-
-    def _end_line(self) -> None:
-        if self._is_line_open:
-            print(file=sys.stderr, flush=True)
-            self._is_line_open = False
 
 
 def _tell(lines: Sequence[str]) -> None:
@@ -277,81 +238,3 @@ def _tell(lines: Sequence[str]) -> None:
         print("\n".join(map(printable, lines)), flush=True)
     except BrokenPipeError:
         log.warning("standard output was closed: the results stand in the log and in %s alone", SUMMARY_NAME)
-
-
-def _judgement(details: dict[str, Any], output: Path) -> list[str]:
-    """The best evaluation of several, and why training ended early, in words."""
-    lines = []
-    best, early = details.get("best"), details.get("stopped_early")
-    if best:
-        where = f": {best['directory']}" if best["directory"] else f", of which no checkpoint is in {output}"
-        lines.append(f"best {_measure_name(best['measure'])} {best['value']:.5f} after step {best['step']}{where}")
-    if best and early:
-        without = counted(early["evaluations_without_better"], "evaluation")
-        which = f"{without} without a better {_measure_name(best['measure'])}"
-        lines.append(f"stopped early after step {early['step']}: {which}")
-    return lines
-
-
-def _measure_name(measure: str) -> str:
-    return {"auc": "AUC", "log_loss": "log loss", "group_auc": "AUC by group"}[measure]
-
-
-_COLUMNS = {
-    "total_ms": "step ms",
-    "compute_ms": "compute ms",
-    "wait_rows_ms": "wait rows ms",
-    "wait_reductions_ms": "wait reductions ms",
-    "rows_fetched": "fetched",
-    "rows_written_back": "written back",
-    "reduced_now": "now",
-    "reduced_later": "later",
-    "private": "private",
-    "copied": "copied",
-    "sent_home": "sent home",
-    "relayed": "relayed",
-    "over_hosts": "over hosts",
-}
-_OF_HOMES = ("copied", "sent_home", "relayed", "over_hosts")
-"""Columns that are left out where they are all 0, as where rows are replicated, travel directly, or have one home."""
-_MOST_LINES = 16
-"""Most trainers for which each has a line."""
-
-
-def summary_lines(trainers: list[dict[str, float]], width: int = 0) -> list[str]:
-    """A table of means per step, one line a trainer; in several parts where all columns are wider than `width`.
-
-    Of very many trainers it has their mean, and the two that waited least and most for sums over all: the one that
-    waited least is the one that the others waited for.
-    """
-    told = _few(trainers)
-    cells: list[list[str]] = []
-    for key, title in _COLUMNS.items():
-        if key in _OF_HOMES and not any(means[key] for means in trainers):
-            continue
-        column = [title, *(f"{means[key]:.{2 if key.endswith('_ms') else 0}f}" for means in told.values())]
-        cells.append([cell.rjust(max(9, len(title))) for cell in column])
-    longest = max(map(len, told))
-    heads = ["per step".ljust(longest), *(name.ljust(longest) for name in told)]
-    lines: list[str] = []
-    part = [*heads]
-    for column in cells:
-        if width and part != heads and len(part[0]) + 2 + len(column[0]) >= width:
-            lines += part
-            part = [*heads]
-        between = "" if part == heads else "  "
-        part = [line + between + cell for line, cell in zip(part, column, strict=True)]
-    return lines + part
-
-
-def _few(trainers: list[dict[str, float]]) -> dict[str, dict[str, float]]:
-    """Means of trainers by what the table calls them."""
-    if len(trainers) <= _MOST_LINES:
-        return {f"trainer {number:<6}": means for number, means in enumerate(trainers)}
-    mean = {key: sum(means[key] for means in trainers) / len(trainers) for key in trainers[0]}
-    by_wait = sorted(range(len(trainers)), key=lambda number: trainers[number]["wait_reductions_ms"])
-    return {
-        f"mean of {len(trainers)} trainers": mean,
-        f"trainer {by_wait[0]}, waited for": trainers[by_wait[0]],
-        f"trainer {by_wait[-1]}, waiting most": trainers[by_wait[-1]],
-    }

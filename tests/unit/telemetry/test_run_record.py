@@ -17,7 +17,7 @@ from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.checkpoints.manifest import CheckpointManifest
 from bagpipe_hpc.telemetry import run_record
 from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME, SUMMARY_NAME
-from bagpipe_hpc.telemetry.run_record import RunRecord, summary_lines
+from bagpipe_hpc.telemetry.run_record import RunRecord
 from bagpipe_hpc.telemetry.step_stats import StepStats
 from bagpipe_hpc.telemetry.trainer_steps import TrainerSteps
 from bagpipe_hpc.terminal import COLUMNS_VARIABLE
@@ -361,32 +361,3 @@ def test_a_run_that_goes_on_adds_to_its_metrics(tmp_path: Path) -> None:
         with RunRecord(tmp_path, total_steps=10) as record:
             record.progress(step, 0, TrainerSteps.of([INTERVAL]), loss=0.5)
     assert [event["step"] for event in events(tmp_path)] == [5, 10]
-
-
-def test_the_table_has_a_line_a_trainer_with_its_columns_aligned() -> None:
-    lines = summary_lines([MEANS, MEANS | {"rows_fetched": 123456.0}])
-    assert len({len(line) for line in lines}) == 1
-    assert [line.split()[:2] for line in lines] == [["per", "step"], ["trainer", "0"], ["trainer", "1"]]
-    assert lines[1].split()[2:] == ["400.00", "300.00", "100.00", "0.00", "4", "3", "0", "0", "0"]
-    assert lines[2].split()[6] == "123456"
-
-
-def test_of_many_trainers_a_table_has_the_mean_and_two() -> None:
-    waits = [5.0, 1.0, 9.0, *[5.0] * 14]
-    many = [
-        MEANS | {"wait_reductions_ms": waited, "rows_fetched": float(number)} for number, waited in enumerate(waits)
-    ]
-    lines = summary_lines(many)
-    assert len({len(line) for line in lines}) == 1
-    heads = [line[: lines[0].index(" step ms")].strip() for line in lines]
-    assert heads == ["per step", "mean of 17 trainers", "trainer 1, waited for", "trainer 2, waiting most"]
-    assert [line.split()[-6:-4] for line in lines[1:]] == [["5.00", "8"], ["1.00", "1"], ["9.00", "2"]]
-    assert len(summary_lines(many[:16])) == 17
-
-
-def test_a_narrow_terminal_gets_the_table_in_parts() -> None:
-    lines = summary_lines([MEANS], 60)
-    assert all(len(line) < 60 for line in lines)
-    assert [line.split()[0] for line in lines] == ["per", "trainer"] * (len(lines) // 2)
-    cells = [cell for line in lines[1::2] for cell in line.split()[2:]]
-    assert cells == summary_lines([MEANS])[1].split()[2:]
