@@ -39,7 +39,7 @@ from bagpipe_hpc.preparation.settling.device import settle_device
 from bagpipe_hpc.preparation.settling.linear_layers import settle_linear
 from bagpipe_hpc.preparation.training import Training
 from bagpipe_hpc.roles.start import run_prepared
-from bagpipe_hpc.run.output_folder import LOGS_NAME
+from bagpipe_hpc.run.output.folder import LOGS_NAME
 from bagpipe_hpc.run.purpose import Purpose
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.telemetry.run_log import Voice, log_to_file, log_to_terminal, note_failure

@@ -49,7 +49,7 @@ _IMPORTED = (
     "bagpipe_hpc.models.published.dlrm",
     "bagpipe_hpc.preparation.saved_plans",
     "bagpipe_hpc.step.slice_step",
-    "bagpipe_hpc.telemetry.tensorboard_record",
+    "bagpipe_hpc.telemetry.records.tensorboard_record",
 )
 """What a fork finds; nothing of it may start threads, or import mpi4py, which starts MPI. Optimizers import
 `torch._dynamo` when they are made, `numpy.unique` imports `numpy.ma`, and Horovod `http.server`."""

@@ -23,7 +23,7 @@ from bagpipe_hpc.storage.checkpoints.folder import CHECKPOINTS_FOLDER, KeptCheck
 from bagpipe_hpc.storage.checkpoints.manifest import Base, CheckpointManifest
 from bagpipe_hpc.storage.checkpoints.writer import CheckpointWriter, base_of
 from bagpipe_hpc.storage.policy_memory import remove_unwanted_memories
-from bagpipe_hpc.telemetry.record import Record
+from bagpipe_hpc.telemetry.records.record import Record
 
 DenseState = tuple[dict[str, Any], dict[str, Any]]
 """The `state_dict()` of the model and of its optimizer."""

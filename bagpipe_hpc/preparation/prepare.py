@@ -14,16 +14,16 @@ from bagpipe_hpc.planning.policy_choice import policy_class
 from bagpipe_hpc.preparation.resume import find_start
 from bagpipe_hpc.preparation.warm_start import find_warm_start, say_rows_taken
 from bagpipe_hpc.rows.record import RowRecord
-from bagpipe_hpc.run.data_lineage import data_step
 from bagpipe_hpc.run.evaluations import auc_feature
+from bagpipe_hpc.run.feedback.hearing import find_replayed
+from bagpipe_hpc.run.feedback.watch import require_seen
 from bagpipe_hpc.run.graph_features import with_neighbours
-from bagpipe_hpc.run.hearing import find_replayed
-from bagpipe_hpc.run.kept_evaluations import find_kept
-from bagpipe_hpc.run.output_folder import is_own_checkpoint
+from bagpipe_hpc.run.output.folder import is_own_checkpoint
 from bagpipe_hpc.run.row_group import describe_widths
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.run.sample_orders import SampleOrders
-from bagpipe_hpc.run.watch import require_seen
+from bagpipe_hpc.run.start.data_lineage import data_step
+from bagpipe_hpc.run.start.kept_evaluations import find_kept
 from bagpipe_hpc.storage.shards.check import verify_shards
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
 from bagpipe_hpc.telemetry.metrics_file import SUMMARY_NAME

@@ -217,7 +217,7 @@ def check_start(run: Run, comms: Communicators) -> list[float] | None:
         verify_share(run.read_first, comms.role_rank, comms.layout.servers)
     if comms.role is Role.TRAINER:
         from bagpipe_hpc.preparation.compute_check import check_model  # noqa: PLC0415 - torch, on trainers only
-        from bagpipe_hpc.run.dense_start import check_dense  # noqa: PLC0415 - as above
+        from bagpipe_hpc.run.start.dense_start import check_dense  # noqa: PLC0415 - as above
 
         logits = check_model(run, comms.gpu_number)
         check_dense(run)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CheckpointError
-from bagpipe_hpc.run.output_folder import AUTO
-from bagpipe_hpc.run.resumed_settings import require_same_training
+from bagpipe_hpc.run.output.folder import AUTO
+from bagpipe_hpc.run.start.resumed_settings import require_same_training
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint, load_checkpoint
 from bagpipe_hpc.storage.checkpoints.finite_files import require_finite
 from bagpipe_hpc.storage.checkpoints.folder import find_checkpoints

@@ -25,7 +25,7 @@ def prepare_scoring(
     """Check data and checkpoint, and lay out a run that scores the one with the other.
 
     Args:
-        config: its settings (`run/scored_settings.py`).
+        config: its settings (`run/start/scored_settings.py`).
         checkpoint: that is scored.
         split: `train` or `test`.
         trainers: that compute; 0 in a one-rank run, which takes the slices of the training.

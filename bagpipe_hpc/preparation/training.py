@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.preparation.prepare import nothing_left, prepare_run
-from bagpipe_hpc.run.output_folder import (
+from bagpipe_hpc.run.output.folder import (
     TENSORBOARD_NAME,
     RunSoFar,
     check_output,
@@ -17,13 +17,12 @@ from bagpipe_hpc.run.output_folder import (
     require_untouched,
     start_output,
 )
+from bagpipe_hpc.run.output.stop_request import StopRequest
 from bagpipe_hpc.run.run import Run
-from bagpipe_hpc.run.stop_request import StopRequest
-from bagpipe_hpc.telemetry.record import Record
-from bagpipe_hpc.telemetry.records import Records
+from bagpipe_hpc.telemetry.records.record import Record, Records
+from bagpipe_hpc.telemetry.records.run_record import RunRecord
+from bagpipe_hpc.telemetry.records.tensorboard_record import TensorBoardRecord, require_tensorboard
 from bagpipe_hpc.telemetry.run_log import Voice
-from bagpipe_hpc.telemetry.run_record import RunRecord
-from bagpipe_hpc.telemetry.tensorboard_record import TensorBoardRecord, require_tensorboard
 
 
 class Training:

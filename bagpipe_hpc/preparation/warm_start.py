@@ -5,10 +5,10 @@ from pathlib import Path
 
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CheckpointError, ConfigError, DataError
-from bagpipe_hpc.run.data_lineage import Lineage, lineage
 from bagpipe_hpc.run.features import table_widths
-from bagpipe_hpc.run.output_folder import is_own_checkpoint
-from bagpipe_hpc.run.table_origins import Origins, SavedTables, TableOrigin, WarmStart
+from bagpipe_hpc.run.output.folder import is_own_checkpoint
+from bagpipe_hpc.run.start.data_lineage import Lineage, lineage
+from bagpipe_hpc.run.start.table_origins import Origins, SavedTables, TableOrigin, WarmStart
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint, load_checkpoint
 from bagpipe_hpc.storage.exported import ExportedModel, is_exported, load_exported
 from bagpipe_hpc.storage.shards.columns import (

@@ -13,8 +13,8 @@ from bagpipe_hpc.roles.context import RoleContext
 from bagpipe_hpc.roles.request_waits import BarrierSleeps, open_watch
 from bagpipe_hpc.rows.disk.array_face import DiskRows
 from bagpipe_hpc.rows.disk.store import DiskStore, wait_for
-from bagpipe_hpc.run.first_records import fill_partition
 from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.run.start.first_records import fill_partition
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.roles.context import RoleContext
 from bagpipe_hpc.roles.plan_sources import Planned, open_source
 from bagpipe_hpc.roles.request_waits import RequestWaits, open_watch
-from bagpipe_hpc.run.hearing import Hearing
-from bagpipe_hpc.run.stop_request import NeverStopped, StopRequest
+from bagpipe_hpc.run.feedback.hearing import Hearing
+from bagpipe_hpc.run.output.stop_request import NeverStopped, StopRequest
 from bagpipe_hpc.terminal import counted
 
 log = logging.getLogger(__name__)

@@ -14,8 +14,8 @@ from bagpipe_hpc.planning.groups import slots_by_group
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.sharing_choice import has_homes
 from bagpipe_hpc.preparation.saved_plans import SavedPlans
+from bagpipe_hpc.run.feedback.watch import Watch
 from bagpipe_hpc.run.run import Run
-from bagpipe_hpc.run.watch import Watch
 from bagpipe_hpc.telemetry.trace import Trace
 
 log = logging.getLogger(__name__)

@@ -29,17 +29,17 @@ from bagpipe_hpc.plan.slices import BatchSlices, slice_samples
 from bagpipe_hpc.planning.slots import CacheSlots
 from bagpipe_hpc.roles.reference_rows import ByChanges, BySums, GroupBatch, as_slots
 from bagpipe_hpc.rows.partition import RoundRobinPartition
-from bagpipe_hpc.run.dense_start import check_dense
 from bagpipe_hpc.run.evaluations import start_evaluation, start_prediction
-from bagpipe_hpc.run.first_records import fill_partition
-from bagpipe_hpc.run.hearing import Hearing
-from bagpipe_hpc.run.judging import best_of, outcome, start_judge
-from bagpipe_hpc.run.output_folder import is_own_checkpoint
+from bagpipe_hpc.run.feedback.hearing import Hearing
+from bagpipe_hpc.run.feedback.judging import best_of, outcome, start_judge
+from bagpipe_hpc.run.feedback.watch import Watch
+from bagpipe_hpc.run.output.folder import is_own_checkpoint
 from bagpipe_hpc.run.purpose import Purpose
-from bagpipe_hpc.run.resumed_settings import changes_since
 from bagpipe_hpc.run.row_group import RowGroup
 from bagpipe_hpc.run.run import Run
-from bagpipe_hpc.run.watch import Watch
+from bagpipe_hpc.run.start.dense_start import check_dense
+from bagpipe_hpc.run.start.first_records import fill_partition
+from bagpipe_hpc.run.start.resumed_settings import changes_since
 from bagpipe_hpc.step.compute import ComputeParts
 from bagpipe_hpc.step.compute_setup import start_threads, usable_linear
 from bagpipe_hpc.step.dense.linear_choice import LinearWish, Offer, choose_linear, must_time
@@ -52,7 +52,7 @@ from bagpipe_hpc.storage.checkpoints.best import outdo_best, write_best
 from bagpipe_hpc.storage.checkpoints.folder import CHECKPOINTS_FOLDER, KeptCheckpoints
 from bagpipe_hpc.storage.checkpoints.writer import CheckpointWriter
 from bagpipe_hpc.storage.policy_memory import remove_unwanted_memories
-from bagpipe_hpc.telemetry.record import Record
+from bagpipe_hpc.telemetry.records.record import Record
 from bagpipe_hpc.telemetry.step_stats import StepStats
 from bagpipe_hpc.telemetry.trainer_steps import TrainerSteps
 from bagpipe_hpc.terminal import counted

@@ -16,12 +16,12 @@ from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.roles.context import RoleContext
 from bagpipe_hpc.roles.row_access import open_stores, open_windows, say_where_rows_are
 from bagpipe_hpc.rows.disk.store import DiskStore
-from bagpipe_hpc.run.output_folder import RESOURCES_NAME
+from bagpipe_hpc.run.output.folder import RESOURCES_NAME
+from bagpipe_hpc.run.output.stop_request import NeverStopped, StopRequest
 from bagpipe_hpc.run.purpose import Purpose
 from bagpipe_hpc.run.run import Run
-from bagpipe_hpc.run.stop_request import NeverStopped, StopRequest
 from bagpipe_hpc.telemetry.resource_use import save_resources
-from bagpipe_hpc.telemetry.status import naming_silent_ranks, telling_status
+from bagpipe_hpc.telemetry.status.status import naming_silent_ranks, telling_status
 from bagpipe_hpc.telemetry.trace import Trace, save_trace
 
 if TYPE_CHECKING:

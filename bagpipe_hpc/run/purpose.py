@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Protocol
 
 from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.run.output.stop_request import NeverStopped, StopRequest
 from bagpipe_hpc.run.run import Run
-from bagpipe_hpc.run.stop_request import NeverStopped, StopRequest
-from bagpipe_hpc.telemetry.record import Record
+from bagpipe_hpc.telemetry.records.record import Record
 from bagpipe_hpc.telemetry.run_log import Voice
 
 

@@ -35,11 +35,11 @@ from bagpipe_hpc.rows.groups import table_groups
 from bagpipe_hpc.rows.partition import RowPartition, Tables, table_offsets
 from bagpipe_hpc.rows.placement import place_groups
 from bagpipe_hpc.rows.record import RowRecord
-from bagpipe_hpc.run.data_lineage import Lineage, data_step, lineage
 from bagpipe_hpc.run.features import feature_facts, read_limits, table_widths
 from bagpipe_hpc.run.row_group import RowGroup
 from bagpipe_hpc.run.sample_orders import SampleOrders
-from bagpipe_hpc.run.table_origins import Origins, SavedTables, TableOrigin, WarmStart
+from bagpipe_hpc.run.start.data_lineage import Lineage, data_step, lineage
+from bagpipe_hpc.run.start.table_origins import Origins, SavedTables, TableOrigin, WarmStart
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.checkpoints.folder import find_checkpoints
 from bagpipe_hpc.storage.exported import ExportedModel

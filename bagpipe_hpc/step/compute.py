@@ -27,8 +27,8 @@ from bagpipe_hpc.models.optimizer.gradient_clipping import clip_dense
 from bagpipe_hpc.planning.slots import CacheSlots
 from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
 from bagpipe_hpc.rows.optimizers.contract import RowOptimizer
-from bagpipe_hpc.run.dense_start import load_dense
 from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.run.start.dense_start import load_dense
 from bagpipe_hpc.step.compute_setup import arithmetic_of, model_kernels, row_threads, use_deterministic_algorithms
 from bagpipe_hpc.step.divergence import DivergenceWatch, note_kinds
 from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic

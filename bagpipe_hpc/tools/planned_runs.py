@@ -6,7 +6,7 @@ from dataclasses import replace
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.preparation.prepare import prepare_run
-from bagpipe_hpc.run.hearing import as_replayed
+from bagpipe_hpc.run.feedback.hearing import as_replayed
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.terminal import counted
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bagpipe_hpc.plan.schedule import build_schedule, training_batch_sizes
-from bagpipe_hpc.run.output_folder import LOGS_NAME
+from bagpipe_hpc.run.output.folder import LOGS_NAME
 from bagpipe_hpc.storage.shards.manifest import load_manifest
 from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME, SUMMARY_NAME
 from bagpipe_hpc.tools.conditions import REPOSITORY

@@ -9,7 +9,7 @@ from mpi4py import MPI
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.waiting import nothing_to_watch
 from bagpipe_hpc.roles.trainer.reports import TrainerReports
-from bagpipe_hpc.telemetry.record import Record
+from bagpipe_hpc.telemetry.records.record import Record
 from bagpipe_hpc.telemetry.step_stats import StepStats
 from bagpipe_hpc.telemetry.trace import Trace
 

@@ -49,7 +49,7 @@ DOORS = {
     "h5py": "bagpipe_hpc/storage/",
     "horovod": "bagpipe_hpc/models/sums/horovod_sums.py",
     "rich": "bagpipe_hpc/progress.py",
-    "tensorboard": "bagpipe_hpc/telemetry/tensorboard_record.py",
+    "tensorboard": "bagpipe_hpc/telemetry/records/tensorboard_record.py",
 }
 """The only folder or file that may import each of these."""
 

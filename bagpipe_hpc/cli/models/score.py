@@ -92,7 +92,7 @@ def _chosen(arguments: argparse.Namespace) -> "tuple[Config, Checkpoint]":
     Raises:
         BagpipeError: there is no checkpoint, or an override is wrong.
     """
-    from bagpipe_hpc.run.scored_settings import scoring_config, with_data
+    from bagpipe_hpc.run.start.scored_settings import scoring_config, with_data
     from bagpipe_hpc.tools.scoring.chosen import choose_checkpoint
 
     checkpoint = choose_checkpoint(arguments.checkpoint, best=arguments.best)

@@ -118,7 +118,7 @@ def _add_stop(parser: CommandParser) -> None:
 
 
 def _stop(arguments: argparse.Namespace) -> int:
-    from bagpipe_hpc.run.stop_request import request_stop
+    from bagpipe_hpc.run.output.stop_request import request_stop
 
     is_output = arguments.run_path.is_dir()
     if is_output and arguments.overrides:

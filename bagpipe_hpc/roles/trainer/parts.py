@@ -33,7 +33,7 @@ from bagpipe_hpc.step.sharing.contract import RowSharing, RowUpdates
 from bagpipe_hpc.step.slice_reader import SliceReader
 from bagpipe_hpc.step.slice_step import Loop
 from bagpipe_hpc.step.train_step import TrainStep
-from bagpipe_hpc.telemetry.record import Record
+from bagpipe_hpc.telemetry.records.record import Record
 from bagpipe_hpc.telemetry.step_stats import StepStats
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.mpi.waiting import wait_for_all, wait_for_barrier
 from bagpipe_hpc.step.dense.replicas import Digests, require_equal_replicas
-from bagpipe_hpc.telemetry.record import Record
+from bagpipe_hpc.telemetry.records.record import Record
 from bagpipe_hpc.telemetry.server_load import ServerLoad, added_up
 from bagpipe_hpc.telemetry.step_stats import StepStats
 from bagpipe_hpc.telemetry.trace import Trace

@@ -22,11 +22,11 @@ from bagpipe_hpc.roles.trainer.parts import TrainerParts, open_trainer_parts
 from bagpipe_hpc.roles.trainer.sums_thread import open_sums_thread
 from bagpipe_hpc.rows.store import Use
 from bagpipe_hpc.run.evaluations import start_evaluation, start_prediction
-from bagpipe_hpc.run.hearing import Hearing
-from bagpipe_hpc.run.judging import best_of, outcome, start_judge
-from bagpipe_hpc.run.output_folder import is_own_checkpoint
-from bagpipe_hpc.run.resumed_settings import changes_since
-from bagpipe_hpc.run.watch import watched_rows
+from bagpipe_hpc.run.feedback.hearing import Hearing
+from bagpipe_hpc.run.feedback.judging import best_of, outcome, start_judge
+from bagpipe_hpc.run.feedback.watch import watched_rows
+from bagpipe_hpc.run.output.folder import is_own_checkpoint
+from bagpipe_hpc.run.start.resumed_settings import changes_since
 from bagpipe_hpc.step.dense.replicas import dense_digests
 from bagpipe_hpc.step.ready_batch import ReadyBatch
 from bagpipe_hpc.step.slice_reader import GroupReader, NumberReader

@@ -14,7 +14,7 @@ from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.preparation.scoring import require_same_ids
 from bagpipe_hpc.run.features import read_limits
 from bagpipe_hpc.run.run import Run
-from bagpipe_hpc.run.scored_settings import scoring_config
+from bagpipe_hpc.run.start.scored_settings import scoring_config
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.checkpoints.manifest import MANIFEST_FILE
 from bagpipe_hpc.storage.shards.check import check_vocabularies

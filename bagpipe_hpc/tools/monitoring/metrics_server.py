@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from bagpipe_hpc.errors import FileError
-from bagpipe_hpc.telemetry.prometheus import prometheus_text
-from bagpipe_hpc.telemetry.status_file import ENDED, STATUS_FOLDER, read_statuses
+from bagpipe_hpc.telemetry.status.prometheus import prometheus_text
+from bagpipe_hpc.telemetry.status.status_file import ENDED, STATUS_FOLDER, read_statuses
 
 _LOOPBACK = "127.0.0.1"
 _CONTENT = "text/plain; version=0.0.4; charset=utf-8"

@@ -9,8 +9,8 @@ from typing import Any
 
 from bagpipe_hpc.errors import FileError
 from bagpipe_hpc.progress import clock
-from bagpipe_hpc.run.output_folder import CONFIG_NAME
-from bagpipe_hpc.telemetry.status_file import ENDED, STATUS_FOLDER, read_statuses
+from bagpipe_hpc.run.output.folder import CONFIG_NAME
+from bagpipe_hpc.telemetry.status.status_file import ENDED, STATUS_FOLDER, read_statuses
 from bagpipe_hpc.tools.text_table import aligned
 
 _STALE_AFTER = 5

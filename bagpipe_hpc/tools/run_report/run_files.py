@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.errors import BagpipeError, FileError, read_small
 from bagpipe_hpc.rows.record import RowRecord
-from bagpipe_hpc.run.output_folder import CONFIG_NAME, LOGS_NAME, RESOURCES_NAME
+from bagpipe_hpc.run.output.folder import CONFIG_NAME, LOGS_NAME, RESOURCES_NAME
 from bagpipe_hpc.storage.run_lock import DEAD_AFTER_S, LOCK_NAME
 from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME, SUMMARY_NAME, Metrics, each_event
 

@@ -8,7 +8,7 @@ from typing import Any
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import DataError, require_appendable
 from bagpipe_hpc.evaluation.click_evaluation import Evaluation
-from bagpipe_hpc.run.output_folder import require_writable
+from bagpipe_hpc.run.output.folder import require_writable
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.telemetry.results import quality

@@ -18,7 +18,7 @@ from bagpipe_hpc.errors import NoRowsError, refused
 from bagpipe_hpc.plan.schedule import SegmentKind
 from bagpipe_hpc.preparation.scoring import prepare_scoring, require_same_ids
 from bagpipe_hpc.run.run import Run
-from bagpipe_hpc.run.scored_settings import with_data
+from bagpipe_hpc.run.start.scored_settings import with_data
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.logits import LogitsFolder, ordered_logits
 from bagpipe_hpc.storage.scratch_folder import ScratchFolder, scratch_folder

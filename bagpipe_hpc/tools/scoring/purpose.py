@@ -11,12 +11,12 @@ from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import ConfigError, DataError
 from bagpipe_hpc.preparation.scoring import prepare_scoring
 from bagpipe_hpc.progress import LongWork
-from bagpipe_hpc.run.output_folder import LOGS_NAME, check_trace, require_writable
+from bagpipe_hpc.run.output.folder import LOGS_NAME, check_trace, require_writable
+from bagpipe_hpc.run.output.stop_request import NeverStopped
 from bagpipe_hpc.run.run import Run
-from bagpipe_hpc.run.stop_request import NeverStopped
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
-from bagpipe_hpc.telemetry.record import Record
+from bagpipe_hpc.telemetry.records.record import Record
 from bagpipe_hpc.telemetry.run_log import Voice
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class Scoring(ABC):
     """A `Purpose`, except for what becomes of the predictions, which a subclass decides.
 
     Args:
-        config: settings of the run (`run/scored_settings.py`), with the data.
+        config: settings of the run (`run/start/scored_settings.py`), with the data.
         checkpoint: the checkpoint to score.
         split: `train` or `test`, of that data.
         logs: folder for the logs of ranks and the resources that they used; None: nowhere.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.run.output_folder import CONFIG_NAME
+from bagpipe_hpc.run.output.folder import CONFIG_NAME
 from bagpipe_hpc.simulation.calibration import compute_s_per_sample
 from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME
 

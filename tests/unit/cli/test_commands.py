@@ -381,14 +381,14 @@ def test_stop_takes_a_folder_that_is_called_like_an_override(
 ) -> None:
     (tmp_path / "train.seed=1").mkdir()
     monkeypatch.chdir(tmp_path)
-    recorder.replace("bagpipe_hpc.run.stop_request", request_stop=recorder.record())
+    recorder.replace("bagpipe_hpc.run.output.stop_request", request_stop=recorder.record())
     assert main(["stop", "train.seed=1"]) == 0
     assert recorder.calls == [(Path("train.seed=1"), {})]
 
 
 @pytest.mark.parametrize("option", ["--quiet", "--verbose"])
 def test_stop_takes_the_arguments_of_the_run(option: str, recorder: Recorder, run_file: Path) -> None:
-    recorder.replace("bagpipe_hpc.run.stop_request", request_stop=recorder.record())
+    recorder.replace("bagpipe_hpc.run.output.stop_request", request_stop=recorder.record())
     assert main(["stop", option, str(run_file), "train.output=run"]) == 0
     assert recorder.calls == [(Path("run"), {})]
 

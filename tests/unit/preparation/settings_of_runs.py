@@ -5,8 +5,8 @@ from pathlib import Path
 
 from bagpipe_hpc.config.file import doors, own_keys
 from bagpipe_hpc.config.schema import Config
-from bagpipe_hpc.run.resumed_settings import CHANGEABLE_DOORS, FIXED_DOORS
 from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.run.start.resumed_settings import CHANGEABLE_DOORS, FIXED_DOORS
 from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
 from tests.unit.preparation.resumed_runs import SHARDS

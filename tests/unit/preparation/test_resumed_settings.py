@@ -16,8 +16,8 @@ from bagpipe_hpc.planning.policies.het.settings import HetSettings
 from bagpipe_hpc.planning.policies.hotline.settings import HotlineSettings
 from bagpipe_hpc.preparation.resume import find_start
 from bagpipe_hpc.rows.optimizers.contract import StateColumns
-from bagpipe_hpc.run.resumed_settings import CHANGEABLE, FIXED, FREE, RESOLVED, ROUNDING, changes_since
 from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.run.start.resumed_settings import CHANGEABLE, FIXED, FREE, RESOLVED, ROUNDING, changes_since
 from tests.unit.checkpoint_samples import sample_records, sample_state, sample_tables, write_checkpoint, write_tables
 from tests.unit.preparation.resumed_runs import SHARDS, TABLES, settings
 from tests.unit.preparation.settings_of_runs import (

@@ -10,7 +10,7 @@ import pytest
 from bagpipe_hpc.config.file import to_document
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.preparation.resume import find_start
-from bagpipe_hpc.run.resumed_settings import CHANGEABLE, ROUNDING, changes_since
+from bagpipe_hpc.run.start.resumed_settings import CHANGEABLE, ROUNDING, changes_since
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.shards.entries import ShardInfo
 from tests.unit.checkpoint_samples import sample_records, write_checkpoint

@@ -7,8 +7,8 @@ from typing import Any
 
 from bagpipe_hpc.config.file import to_document
 from bagpipe_hpc.config.schema import Config
-from bagpipe_hpc.run.resumed_settings import changes_since
 from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.run.start.resumed_settings import changes_since
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.checkpoints.manifest import CheckpointManifest
 from bagpipe_hpc.storage.shards.entries import ShardInfo

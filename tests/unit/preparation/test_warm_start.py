@@ -14,9 +14,9 @@ from bagpipe_hpc.config.schema import Config, DataConfig, ModelConfig, TrainConf
 from bagpipe_hpc.errors import BagpipeError, CheckpointError, ConfigError
 from bagpipe_hpc.preparation.scoring import require_same_ids
 from bagpipe_hpc.preparation.warm_start import find_warm_start, say_rows_taken
-from bagpipe_hpc.run import table_origins
-from bagpipe_hpc.run.resumed_settings import require_same_training
-from bagpipe_hpc.run.table_origins import SavedTables, TableOrigin
+from bagpipe_hpc.run.start import table_origins
+from bagpipe_hpc.run.start.resumed_settings import require_same_training
+from bagpipe_hpc.run.start.table_origins import SavedTables, TableOrigin
 from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.shards.columns import column_words, unknown_columns, value_words

@@ -17,9 +17,9 @@ from bagpipe_hpc.rows.optimizers.contract import RowOptimizer, StateColumns
 from bagpipe_hpc.rows.optimizers.sgd import SGD
 from bagpipe_hpc.rows.partition import RoundRobinPartition
 from bagpipe_hpc.rows.record import RowRecord
-from bagpipe_hpc.run import first_records
-from bagpipe_hpc.run.first_records import fill_partition
 from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.run.start import first_records
+from bagpipe_hpc.run.start.first_records import fill_partition
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.shards.entries import ShardInfo, TableInfo
 from bagpipe_hpc.storage.shards.manifest import ShardManifest

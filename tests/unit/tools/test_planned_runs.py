@@ -9,7 +9,7 @@ from bagpipe_hpc.cli import commands
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.plan.heard import Heard
 from bagpipe_hpc.preparation.prepare import prepare_run
-from bagpipe_hpc.run.hearing import place_of
+from bagpipe_hpc.run.feedback.hearing import place_of
 from bagpipe_hpc.tools import planned_runs
 from bagpipe_hpc.tools.planned_runs import plain_run
 from tests.unit.tools.small_clicks import small_config

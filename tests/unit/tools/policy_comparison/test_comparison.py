@@ -15,7 +15,7 @@ from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.errors import BagpipeError, ConfigError
 from bagpipe_hpc.plan.heard import Heard
 from bagpipe_hpc.preparation.prepare import prepare_run
-from bagpipe_hpc.run.hearing import as_replayed, place_of
+from bagpipe_hpc.run.feedback.hearing import as_replayed, place_of
 from bagpipe_hpc.tools.planned_runs import run_decisions
 from bagpipe_hpc.tools.policy_comparison.contender import Cell, Contender, cells
 from bagpipe_hpc.tools.policy_comparison.traffic import MOVED, measure_traffic

@@ -16,9 +16,9 @@ from bagpipe_hpc.plan.lane_order import AUTOMATIC
 from bagpipe_hpc.plan.schedule import ends_segment
 from bagpipe_hpc.planning.policy_choice import keeps_order, policy_class, shares_out_samples, watches_rows
 from bagpipe_hpc.rows.record import RowRecord
-from bagpipe_hpc.run.data_lineage import Lineage, data_step, lineage
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.run.sample_orders import SampleOrders
+from bagpipe_hpc.run.start.data_lineage import Lineage, data_step, lineage
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic, CheckpointManifest
 from bagpipe_hpc.storage.shards.columns import column_words, differing_columns, unknown_columns

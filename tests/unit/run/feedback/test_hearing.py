@@ -15,7 +15,7 @@ from bagpipe_hpc.plan.heard import Heard
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
 from bagpipe_hpc.planning.policy import TrainingRows
-from bagpipe_hpc.run.hearing import Hearing, find_replayed, place_of
+from bagpipe_hpc.run.feedback.hearing import Hearing, find_replayed, place_of
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.shards.entries import ShardInfo, TableInfo
 from bagpipe_hpc.storage.shards.manifest import ShardManifest

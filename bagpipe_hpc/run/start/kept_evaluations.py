@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bagpipe_hpc.evaluation.click_evaluation import Evaluation
-from bagpipe_hpc.run.output_folder import is_own_checkpoint
+from bagpipe_hpc.run.output.folder import is_own_checkpoint
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME, is_made_again, read_metrics
 from bagpipe_hpc.telemetry.told_evaluations import require_evaluations

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.run import stop_request
-from bagpipe_hpc.run.stop_request import STOP_NAME, StopRequest, request_stop
+from bagpipe_hpc.run.output import stop_request
+from bagpipe_hpc.run.output.stop_request import STOP_NAME, StopRequest, request_stop
 from bagpipe_hpc.storage.run_lock import LOCK_NAME, RunLock
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.evaluation.click_evaluation import Evaluation
 from bagpipe_hpc.storage.checkpoints.manifest import CheckpointManifest
-from bagpipe_hpc.telemetry.record import Record
+from bagpipe_hpc.telemetry.records.record import Record
 from bagpipe_hpc.telemetry.trainer_steps import TrainerSteps
 
 _OF_TESTS = "test/"

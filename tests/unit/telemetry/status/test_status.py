@@ -12,10 +12,10 @@ import pytest
 
 from bagpipe_hpc.cluster.role_layout import Role
 from bagpipe_hpc.errors import WaitTimeoutError
-from bagpipe_hpc.telemetry import status as status_module
-from bagpipe_hpc.telemetry.prometheus import prometheus_name
-from bagpipe_hpc.telemetry.status import StatusWriter, naming_silent_ranks
-from bagpipe_hpc.telemetry.status_file import read_statuses, who_is_silent
+from bagpipe_hpc.telemetry.status import status as status_module
+from bagpipe_hpc.telemetry.status.prometheus import prometheus_name
+from bagpipe_hpc.telemetry.status.status import StatusWriter, naming_silent_ranks
+from bagpipe_hpc.telemetry.status.status_file import read_statuses, who_is_silent
 from bagpipe_hpc.telemetry.trace import Trace
 
 LIMIT_S = 30.0
@@ -79,7 +79,7 @@ def test_threads_are_told_side_by_side(tmp_path: Path) -> None:
 
 def test_shares_are_of_the_time_since_the_last_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 100.0
-    monkeypatch.setattr("bagpipe_hpc.telemetry.status.time.monotonic", lambda: now_s)
+    monkeypatch.setattr("bagpipe_hpc.telemetry.status.status.time.monotonic", lambda: now_s)
     trace = Trace(enabled=False)
     own = writer(trace, tmp_path)
     trace.add("fetch", 0.0, 1.0, "mover")

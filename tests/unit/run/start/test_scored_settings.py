@@ -9,7 +9,7 @@ import pytest
 from bagpipe_hpc.config.file import config_of, setting_types, to_document
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CheckpointError, ConfigError
-from bagpipe_hpc.run.scored_settings import FREE, KEPT, scoring_config, with_data
+from bagpipe_hpc.run.start.scored_settings import FREE, KEPT, scoring_config, with_data
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint, load_checkpoint
 from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic
 from tests.unit.checkpoint_samples import sample_records, write_checkpoint

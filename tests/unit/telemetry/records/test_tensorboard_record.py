@@ -14,11 +14,10 @@ from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.evaluation.click_evaluation import Evaluation
 from bagpipe_hpc.preparation.training import Training
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
-from bagpipe_hpc.telemetry import tensorboard_record
-from bagpipe_hpc.telemetry.record import Record
-from bagpipe_hpc.telemetry.records import Records
+from bagpipe_hpc.telemetry.records import tensorboard_record
+from bagpipe_hpc.telemetry.records.record import Record, Records
+from bagpipe_hpc.telemetry.records.tensorboard_record import TensorBoardRecord
 from bagpipe_hpc.telemetry.step_stats import StepStats
-from bagpipe_hpc.telemetry.tensorboard_record import TensorBoardRecord
 from bagpipe_hpc.telemetry.trainer_steps import TrainerSteps
 from tests.unit.checkpoint_samples import sample_records, write_checkpoint
 

@@ -13,9 +13,9 @@ from bagpipe_hpc.config.schema import Config, ModelConfig, OptimizerConfig
 from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.models.build import build_model
 from bagpipe_hpc.models.optimizer.dense_optimizer import dense_optimizer, known_optimizers
-from bagpipe_hpc.run.dense_start import check_dense, load_dense
 from bagpipe_hpc.run.run import Run
-from bagpipe_hpc.run.table_origins import WarmStart
+from bagpipe_hpc.run.start.dense_start import check_dense, load_dense
+from bagpipe_hpc.run.start.table_origins import WarmStart
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.shards.entries import TableInfo
 from bagpipe_hpc.storage.shards.manifest import ShardManifest

@@ -17,8 +17,8 @@ from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
 from bagpipe_hpc.planning.policy import RunFacts, Sight, TrainingRows, WatchedRows
+from bagpipe_hpc.run.feedback.watch import Watch, require_seen, watched_rows
 from bagpipe_hpc.run.run import Run
-from bagpipe_hpc.run.watch import Watch, require_seen, watched_rows
 from bagpipe_hpc.storage.policy_memory import load_memory, memory_path, save_memory
 
 ROWS = np.asarray([2, 5, 6])

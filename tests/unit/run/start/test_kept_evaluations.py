@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bagpipe_hpc.evaluation.click_evaluation import Evaluation
-from bagpipe_hpc.run.kept_evaluations import find_kept
+from bagpipe_hpc.run.start.kept_evaluations import find_kept
 from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME
 
 STEP = 40

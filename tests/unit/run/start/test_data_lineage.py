@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bagpipe_hpc.run.data_lineage import Lineage, data_step, lineage
+from bagpipe_hpc.run.start.data_lineage import Lineage, data_step, lineage
 from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.checkpoints.manifest import CheckpointManifest

@@ -15,11 +15,11 @@ from bagpipe_hpc.storage.atomic_write import atomic_write
 from bagpipe_hpc.storage.checkpoints.manifest import CheckpointManifest
 from bagpipe_hpc.storage.output_errors import writing
 from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME, SUMMARY_NAME
-from bagpipe_hpc.telemetry.progress_line import Interval, ProgressLine
-from bagpipe_hpc.telemetry.record import Record
+from bagpipe_hpc.telemetry.records.progress_line import Interval, ProgressLine
+from bagpipe_hpc.telemetry.records.record import Record
+from bagpipe_hpc.telemetry.records.summary_text import judgement, summary_lines
 from bagpipe_hpc.telemetry.results import quality, strict_json
 from bagpipe_hpc.telemetry.step_stats import StepStats
-from bagpipe_hpc.telemetry.summary_text import judgement, summary_lines
 from bagpipe_hpc.telemetry.told_evaluations import told_evaluations
 from bagpipe_hpc.telemetry.trainer_steps import TrainerSteps
 from bagpipe_hpc.terminal import IN_FILE_ONLY, counted, printable

@@ -15,9 +15,9 @@ from bagpipe_hpc import progress
 from bagpipe_hpc.evaluation.click_evaluation import Evaluation
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.checkpoints.manifest import CheckpointManifest
-from bagpipe_hpc.telemetry import run_record
 from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME, SUMMARY_NAME
-from bagpipe_hpc.telemetry.run_record import RunRecord
+from bagpipe_hpc.telemetry.records import run_record
+from bagpipe_hpc.telemetry.records.run_record import RunRecord
 from bagpipe_hpc.telemetry.step_stats import StepStats
 from bagpipe_hpc.telemetry.trainer_steps import TrainerSteps
 from bagpipe_hpc.terminal import COLUMNS_VARIABLE

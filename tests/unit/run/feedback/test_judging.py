@@ -9,7 +9,7 @@ import pytest
 from bagpipe_hpc.config.schema import Config, TrainConfig
 from bagpipe_hpc.evaluation.click_evaluation import Evaluation
 from bagpipe_hpc.evaluation.standing import Judge, Rule, Standing
-from bagpipe_hpc.run.judging import best_of, outcome, start_judge
+from bagpipe_hpc.run.feedback.judging import best_of, outcome, start_judge
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.checkpoints.best import Best
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint

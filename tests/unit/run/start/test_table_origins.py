@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from bagpipe_hpc.rows.groups import table_groups
 from bagpipe_hpc.rows.partition import RoundRobinPartition, RowPartition, Tables
 from bagpipe_hpc.rows.ranges import ContiguousPartition, TablePartition
-from bagpipe_hpc.run import table_origins
-from bagpipe_hpc.run.table_origins import Origins, SavedTables, TableOrigin, ids_by_value
+from bagpipe_hpc.run.start import table_origins
+from bagpipe_hpc.run.start.table_origins import Origins, SavedTables, TableOrigin, ids_by_value
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.shards.entries import ShardInfo, TableInfo
 from bagpipe_hpc.storage.shards.manifest import ShardManifest

@@ -19,10 +19,10 @@ from bagpipe_hpc.config.schema import TrainConfig
 from bagpipe_hpc.errors import WaitTimeoutError
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.storage.atomic_write import replace_text
-from bagpipe_hpc.telemetry.prometheus import prometheus_name, prometheus_text
 from bagpipe_hpc.telemetry.resource_use import ResourceUse
 from bagpipe_hpc.telemetry.results import strict_json
-from bagpipe_hpc.telemetry.status_file import ENDED, STATUS_FOLDER, who_is_silent
+from bagpipe_hpc.telemetry.status.prometheus import prometheus_name, prometheus_text
+from bagpipe_hpc.telemetry.status.status_file import ENDED, STATUS_FOLDER, who_is_silent
 from bagpipe_hpc.telemetry.trace import Trace
 
 BETWEEN = {Role.ORACLE: "reading", Role.SERVER: "serving", Role.TRAINER: "moving on"}

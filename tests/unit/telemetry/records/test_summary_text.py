@@ -1,7 +1,7 @@
 """The table of a run's summary: a line a trainer while they are few, parts where a terminal is narrow."""
 
+from bagpipe_hpc.telemetry.records.summary_text import summary_lines
 from bagpipe_hpc.telemetry.step_stats import StepStats
-from bagpipe_hpc.telemetry.summary_text import summary_lines
 
 INTERVAL = StepStats(steps=5, samples=640, total_s=2.0, wait_rows_s=0.5, unique_rows=200, fetched_rows=20)
 MEANS = INTERVAL.per_step() | {"rows_fetched": 4.0, "rows_written_back": 3.0}

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from bagpipe_hpc.config.file import to_toml
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import ConfigError, refused
-from bagpipe_hpc.run.job_mark import MARK_NAME, is_of_this_job, mark_job
-from bagpipe_hpc.run.stop_request import forget_stop
+from bagpipe_hpc.run.output.job_mark import MARK_NAME, is_of_this_job, mark_job
+from bagpipe_hpc.run.output.stop_request import forget_stop
 from bagpipe_hpc.storage.atomic_write import atomic_write, remove_partial_files
 from bagpipe_hpc.storage.checkpoints.best import forget_best_after
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
@@ -27,7 +27,7 @@ from bagpipe_hpc.storage.output_errors import lost_link, writing
 from bagpipe_hpc.storage.policy_memory import SEEN_FOLDER
 from bagpipe_hpc.storage.run_lock import RunLock
 from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME, SUMMARY_NAME, cut_metrics
-from bagpipe_hpc.telemetry.status_file import STATUS_FOLDER
+from bagpipe_hpc.telemetry.status.status_file import STATUS_FOLDER
 
 CONFIG_NAME = "config.toml"
 RESOURCES_NAME = "resources.json"

@@ -12,8 +12,7 @@ from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.config.schema import Config, TrainConfig
 from bagpipe_hpc.errors import CheckpointError, ConfigError, OutputError
 from bagpipe_hpc.preparation.training import Training
-from bagpipe_hpc.run.job_mark import MARK_NAME
-from bagpipe_hpc.run.output_folder import (
+from bagpipe_hpc.run.output.folder import (
     CONFIG_NAME,
     LOGS_NAME,
     RunSoFar,
@@ -25,7 +24,8 @@ from bagpipe_hpc.run.output_folder import (
     require_untouched,
     start_output,
 )
-from bagpipe_hpc.run.stop_request import STOP_NAME, request_stop
+from bagpipe_hpc.run.output.job_mark import MARK_NAME
+from bagpipe_hpc.run.output.stop_request import STOP_NAME, request_stop
 from bagpipe_hpc.storage.checkpoints.best import BEST_NAME, Best, read_best, write_best
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.checkpoints.folder import CHECKPOINTS_FOLDER, find_checkpoints

@@ -1,0 +1,1 @@
+"""What each rank does now: files that it writes every few seconds."""
