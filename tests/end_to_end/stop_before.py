@@ -14,7 +14,7 @@ from typing import Any
 import bagpipe_hpc.mpi.start.running  # noqa: F401 - before any other file that imports mpi4py
 from bagpipe_hpc import launch
 from bagpipe_hpc.cli import commands as cli
-from bagpipe_hpc.cli import training
+from bagpipe_hpc.cli.runs import train as training
 from tests.launched_pytest import world_rank
 
 
