@@ -95,7 +95,7 @@ def count_way(
             own = [*settings, "cache.sharing=tiered", "tables.placement=flexshard", *more]
             own += [f"tables.statistics={statistics}", f"tables.plan={plan}", f"tables.fast_gb={fast_gb}"]
             own += [f"tables.trainers={trainers}", f"tables.trainer_hosts={hosts}"]
-            place_tables(load_config(config_file, own), 1, lambda _: None)
+            place_tables(load_config(config_file, own), 1, lambda _: None, lambda _: None)
             own += ["policy.name=pinned", f"policy.plan={plan}"]
         run = prepare_run(load_config(config_file, own))
         policy, need = run.policy(trainers), choose_window(run, trainers)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TextIO, cast
 
 from bagpipe_hpc.errors import refused
+from bagpipe_hpc.terminal import line_start, printable
 
 _LAST_STANDARD = 2
 """The file descriptor of stderr, after those of stdin and stdout."""
@@ -41,6 +42,11 @@ def write_for_programs(text: str, encoding: str) -> None:
     stdout = cast(TextIOWrapper, sys.stdout)
     stdout.reconfigure(encoding=encoding)
     stdout.write(text)
+
+
+def tell(message: str) -> None:
+    """Say on stderr how far a command is: where the reader of stdout has gone, its work goes on."""
+    print(f"{line_start()}{printable(message)}", file=sys.stderr, flush=True)
 
 
 def _open_closed() -> None:

@@ -6,6 +6,7 @@ from bagpipe_hpc.cli.arguments.parser import CommandParser
 from bagpipe_hpc.cli.arguments.types import count, fraction, named_path, positive, positive_number
 from bagpipe_hpc.cli.command import Command
 from bagpipe_hpc.cli.outcome import EXIT_OK
+from bagpipe_hpc.cli.streams import tell
 
 
 def _add_generate_graph(parser: CommandParser) -> None:
@@ -64,7 +65,7 @@ def _prepare_graph(arguments: Namespace) -> int:
         node_count=arguments.node_count,
         test_fraction=arguments.test_fraction,
         rows_per_shard=arguments.rows_per_shard,
-        progress=print,
+        progress=tell,
     )
     return EXIT_OK
 

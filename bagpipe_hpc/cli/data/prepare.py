@@ -1,6 +1,5 @@
 """`bagpipe prepare`, as one process or as the ranks that a launcher started."""
 
-import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
@@ -8,9 +7,9 @@ from bagpipe_hpc.cli.arguments.parser import CommandParser
 from bagpipe_hpc.cli.arguments.types import count, fraction, named_path, positive
 from bagpipe_hpc.cli.command import Command
 from bagpipe_hpc.cli.outcome import EXIT_ERROR, EXIT_OK, is_first_rank, is_torn, launched_ranks, print_error
+from bagpipe_hpc.cli.streams import tell
 from bagpipe_hpc.config.doors import SOURCE_FORMATS
 from bagpipe_hpc.errors import BagpipeError
-from bagpipe_hpc.terminal import line_start, printable
 
 if TYPE_CHECKING:
     from data_prep.prepare_settings import PrepareSettings
@@ -101,7 +100,7 @@ def _prepare(arguments: Namespace) -> int:
     if launched_ranks() == 1:
         from data_prep.prepare import prepare_clicks
 
-        prepare_clicks(arguments.input, arguments.output, _settings(arguments), progress=_tell)
+        prepare_clicks(arguments.input, arguments.output, _settings(arguments), progress=tell)
         return EXIT_OK
     try:
         settings = _settings(arguments)
@@ -121,8 +120,8 @@ def _prepare(arguments: Namespace) -> int:
         from data_prep.ranks.team import OtherRankError
 
         try:
-            with launched_team(_tell) as team:
-                prepare_clicks(arguments.input, arguments.output, settings, progress=_tell, team=team)
+            with launched_team(tell) as team:
+                prepare_clicks(arguments.input, arguments.output, settings, progress=tell, team=team)
         except OtherRankError:
             return EXIT_ERROR
         except BagpipeError as error:
@@ -162,11 +161,6 @@ def _settings(arguments: Namespace) -> "PrepareSettings":
         skip_bad_rows=arguments.skip_bad_rows,
         backend=arguments.backend,
     )
-
-
-def _tell(message: str) -> None:
-    """Print how far the preparation is; on the first rank."""
-    print(f"{line_start()}{printable(message)}", file=sys.stderr, flush=True)
 
 
 PREPARE = Command(

@@ -1,14 +1,13 @@
 """`bagpipe schema` proposes what the columns of a file are, `bagpipe search-preprocessing` transforms of them."""
 
 import argparse
-import sys
 from contextlib import ExitStack
 
 from bagpipe_hpc.cli.arguments.parser import CommandParser
 from bagpipe_hpc.cli.arguments.types import count, fraction, named_path, positive
 from bagpipe_hpc.cli.command import Command
 from bagpipe_hpc.cli.outcome import EXIT_OK
-from bagpipe_hpc.cli.streams import write_for_programs
+from bagpipe_hpc.cli.streams import tell, write_for_programs
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.terminal import counted, printable
 
@@ -90,16 +89,13 @@ def _search(arguments: argparse.Namespace) -> int:
         arguments.validation_fraction,
     )
     validation = len(rows.labels) - rows.train
-    print(
-        f"{rows.train} rows for training, {validation} for validation, {counted(len(rows.columns), 'numeric column')}",
-        file=sys.stderr,
-    )
+    tell(f"{rows.train} rows for training, {validation} for validation, {counted(len(rows.columns), 'numeric column')}")
     found = search_preprocessing(schema, rows, settings, score=arguments.score)
     if found.clusters < arguments.clusters:
         told = (
             f"{counted(found.clusters, 'group')} at most instead of {arguments.clusters}, one for each column to search"
         )
-        print(f"note: {told}", file=sys.stderr)
+        tell(f"note: {told}")
     with ExitStack() as then:  # whatever becomes of stdout
         then.callback(write_found, found, arguments.score, arguments.input, arguments.output)
         if arguments.tried is not None:

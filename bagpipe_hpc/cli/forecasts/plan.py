@@ -1,6 +1,5 @@
 """`bagpipe plan`: what a run would do, before it starts."""
 
-import sys
 from argparse import Namespace
 
 from bagpipe_hpc.cli.arguments.cluster import add_delays, add_sample_time
@@ -9,8 +8,8 @@ from bagpipe_hpc.cli.arguments.types import gbit_per_s, gigabytes, named_path, n
 from bagpipe_hpc.cli.command import Command
 from bagpipe_hpc.cli.forecasts.comparisons import check_plot
 from bagpipe_hpc.cli.outcome import EXIT_OK
+from bagpipe_hpc.cli.streams import tell
 from bagpipe_hpc.errors import ConfigError, require_appendable
-from bagpipe_hpc.terminal import printable
 
 
 def _add_arguments(parser: CommandParser) -> None:
@@ -70,7 +69,7 @@ def _plan(arguments: Namespace) -> int:
         require_appendable(arguments.json)
     from bagpipe_hpc.tools.forecast.forecast import forecast
 
-    forecast(arguments, _tell).finish(arguments.json)
+    forecast(arguments, tell).finish(arguments.json)
     return EXIT_OK
 
 
@@ -88,10 +87,6 @@ def _check_save(arguments: Namespace) -> None:
             raise ConfigError(
                 f"{option}: --save keeps all plans of a run with lookahead.batches as it is set; leave {option} out"
             )
-
-
-def _tell(message: str) -> None:
-    print(printable(message), file=sys.stderr, flush=True)
 
 
 PLAN = Command(

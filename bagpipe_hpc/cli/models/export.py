@@ -1,13 +1,12 @@
 """`bagpipe export`: a trained model as a folder for a service."""
 
 import argparse
-import sys
 
 from bagpipe_hpc.cli.arguments.parser import CommandParser, add_checkpoint
 from bagpipe_hpc.cli.arguments.types import named_path, positive
 from bagpipe_hpc.cli.command import Command
 from bagpipe_hpc.cli.outcome import EXIT_OK
-from bagpipe_hpc.terminal import printable
+from bagpipe_hpc.cli.streams import tell
 
 _FILE_BYTES = 5_000_000_000
 
@@ -61,7 +60,7 @@ def _export(arguments: argparse.Namespace) -> int:
         onnx=arguments.onnx,
         most_file_bytes=arguments.file_bytes,
     )
-    export_checkpoint(settings, lambda line: print(printable(line), file=sys.stderr, flush=True))
+    export_checkpoint(settings, tell)
     return EXIT_OK
 
 

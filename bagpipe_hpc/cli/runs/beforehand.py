@@ -7,6 +7,7 @@ from bagpipe_hpc.cli.arguments.parser import CommandParser, add_config
 from bagpipe_hpc.cli.arguments.types import nodes
 from bagpipe_hpc.cli.command import Command
 from bagpipe_hpc.cli.outcome import EXIT_OK
+from bagpipe_hpc.cli.streams import tell
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.terminal import printable
@@ -43,7 +44,7 @@ def _place(arguments: Namespace) -> int:
 
     from bagpipe_hpc.tools.placement.place import place_tables
 
-    place_tables(config, arguments.servers, lambda line: print(printable(line), flush=True))
+    place_tables(config, arguments.servers, lambda line: print(printable(line), flush=True), tell)
     return EXIT_OK
 
 

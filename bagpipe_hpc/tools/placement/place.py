@@ -16,14 +16,17 @@ from bagpipe_hpc.storage.atomic_write import atomic_write
 from bagpipe_hpc.storage.shards.manifest import load_manifest
 from bagpipe_hpc.terminal import counted
 
+Say = Callable[[str], None]
 
-def place_tables(config: Config, servers: int, say: Callable[[str], None]) -> Path:
+
+def place_tables(config: Config, servers: int, say: Say, warn: Say) -> Path:
     """Search for a plan, and write it.
 
     Args:
         config: settings of the run; `tables.placement` names the placement that searches.
         servers: number of servers of the run.
-        say: called with each line about what is found.
+        say: called with each line about what was found, once it is written.
+        warn: called with a line about what is odd, before the search.
 
     Returns:
         The file that was written.
@@ -48,7 +51,7 @@ def place_tables(config: Config, servers: int, say: Callable[[str], None]) -> Pa
     groups = [replace(group.tables.tables, row_bytes=group.record.bytes) for group in run.groups]
     tables, statistics = whole_tables(groups), read_statistics(settings.statistics_path)
     if statistics.data != run.manifest.digest("train"):
-        say(f"{statistics.source}: counts other training rows than those of {config.data.path}")
+        warn(f"{statistics.source}: counts other training rows than those of {config.data.path}")
     request = Request(tables, statistics, servers, config.train.batch_size)
     found = kind.search(request, settings)
     require_room(tables, found.holders, servers, server_limit(settings))

@@ -56,7 +56,7 @@ def test_statistics_of_other_rows_are_told(
     (tmp_path / "other").mkdir()
     write_ragged(tmp_path / "other", samples=90, test_samples=10)
     assert main(["place", *config, f"data.path={tmp_path}/other"]) == 0
-    assert re.search(r"accesses\.npz: counts other training rows than those of .*other", capsys.readouterr().out)
+    assert re.search(r"accesses\.npz: counts other training rows than those of .*other", capsys.readouterr().err)
 
 
 def test_what_cannot_be_is_refused(config: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

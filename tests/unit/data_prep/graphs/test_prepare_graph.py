@@ -249,7 +249,7 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["generate-graph", "--nodes", "50", "--output", str(raw)]) == 0
     files = ["--edges", str(raw / "edges.tsv"), "--nodes", str(raw / "nodes.csv")]
     assert main(["prepare-graph", *files, "--output", str(out), "--test-fraction", "0.2"]) == 0
-    assert "40 nodes to train on, 10 for tests" in capsys.readouterr().out
+    assert "40 nodes to train on, 10 for tests" in capsys.readouterr().err
     assert main(["inspect", str(out), "--verify"]) == 0
     assert "graph.h5" in capsys.readouterr().out
 
