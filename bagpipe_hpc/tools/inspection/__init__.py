@@ -7,6 +7,7 @@ from bagpipe_hpc.errors import BagpipeError
 from bagpipe_hpc.storage.checkpoints.best import read_best
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.checkpoints.folder import CHECKPOINTS_FOLDER, checkpoint_step, find_checkpoints, is_checkpoint
+from bagpipe_hpc.storage.exported import is_exported
 from bagpipe_hpc.storage.shards.manifest import MANIFEST_NAME, UNFINISHED_NAME, load_manifest
 from bagpipe_hpc.tools.inspection.checkpoint_text import describe_checkpoint
 from bagpipe_hpc.tools.inspection.description import Description
@@ -33,6 +34,10 @@ def describe(path: Path, verify: bool = False) -> Description:
         steps = ", ".join(str(checkpoint_step(found)) for found in find_checkpoints(path))
         text = f"{path}: complete checkpoints of steps {steps}{_best(path)}; the newest:\n\n{newest.text}"
         return replace(newest, text=text)
+    if is_exported(path):
+        raise BagpipeError(
+            f"{path}: is an exported model, which its README.md describes; name the checkpoint that it was made of"
+        )
     if (path / MANIFEST_NAME).is_file() or (path / UNFINISHED_NAME).is_file():
         return describe_shards(path, load_manifest(path), verify)
     problem = "holds neither shards nor a checkpoint" if path.is_dir() else "is no folder"
