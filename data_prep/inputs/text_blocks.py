@@ -12,7 +12,7 @@ from typing import IO, Any
 import numpy as np
 import pyarrow as pa
 
-from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.errors import DataError, refused
 from bagpipe_hpc.kernels import text_lines
 from bagpipe_hpc.kernels.shared_library import is_built
 from bagpipe_hpc.storage.checked_json import Count
@@ -278,6 +278,8 @@ def _naming(source: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, EOFError, lzma.LZMAError) as error:
+        if isinstance(error, OSError) and error.errno:  # the system's, not that of a decompressor
+            raise refused(error, source) from error
         raise DataError(
             f"{source}: cannot be read ({error}); it may be damaged or cut off: check it with gzip -t, "
             "bzip2 -t, xz -t or zstd -t, or fetch it again"

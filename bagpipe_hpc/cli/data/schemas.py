@@ -65,6 +65,7 @@ def _add_search(parser: CommandParser) -> None:
 def _search(arguments: argparse.Namespace) -> int:
     import torch
 
+    from bagpipe_hpc.run.output.folder import require_writable
     from data_prep.schema.document import load_schema
     from data_prep.search.preprocessing import report, search_preprocessing, write_found, write_tried
     from data_prep.search.sampled_rows import label_of, read_sample
@@ -75,6 +76,8 @@ def _search(arguments: argparse.Namespace) -> int:
             raise ConfigError(f"{flag} {path}: is there already; choose another file")
         if path is not None and not path.parent.is_dir():
             raise ConfigError(f"{flag} {path}: there is no folder {path.parent}; make it first")
+        if path is not None:
+            require_writable(flag, str(path), path.parent)
     if arguments.tried is not None and arguments.tried.resolve() == arguments.output.resolve():
         raise ConfigError(f"--tried {arguments.tried}: is --output as well; choose another file")
     torch.set_num_threads(1)  # the network is tiny: threads would only wait for each other

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bagpipe_hpc.errors import CapacityError, ConfigError, OutputError, refused
+from bagpipe_hpc.run.output.folder import require_writable
 from bagpipe_hpc.storage.output_errors import reason
 from bagpipe_hpc.storage.scratch_folder import scratch_folder
 
@@ -15,7 +16,7 @@ def require_new(output: Path) -> None:
     """Check that a folder can be made, and does not exist yet.
 
     Raises:
-        ConfigError: something has that name, or its parent is not a folder.
+        ConfigError: something has that name, or its parent is no folder or cannot be written to.
         FileError: the system refuses access to it.
     """
     parent = output.absolute().parent
@@ -25,7 +26,7 @@ def require_new(output: Path) -> None:
         output.lstat()
         raise ConfigError(f"--to {output}: is there already; name a new folder, or remove that one")
     except FileNotFoundError:
-        return
+        require_writable("--to", str(output), parent)
     except OSError as error:
         raise refused(error, output) from error
     except ValueError as error:

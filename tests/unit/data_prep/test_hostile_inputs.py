@@ -106,6 +106,7 @@ def a_link(folder: Path) -> Path:
         (a_link, "is a link to"),
         (a_pipe, "is a pipe or a device"),
         (lambda _: Path("/dev/null"), "is a pipe or a device"),
+        (lambda _: Path("/proc/self/mem"), "/proc/self/mem: Input/output error; the disk or the file system fails"),
         (lambda folder: folder / "clicks" / "below", "clicks/below"),
         (lambda folder: folder / ("x" * 300), "use a shorter name"),
         (lambda folder: folder / "clicks", "named twice"),

@@ -154,6 +154,7 @@ def test_what_cannot_be_searched_is_refused_with_a_cure(tmp_path: Path) -> None:
     [
         (["--output", "{folder}/given.toml"], "given.toml: is there already; choose another file"),
         (["--tried", "{folder}/none/tried.csv"], "there is no folder .*none; make it first"),
+        (["--tried", "/proc/tried.csv"], "--tried = '/proc/tried.csv' cannot be written: /proc: "),
         (["--tried", "{folder}/../{folder.name}/found.toml"], "found.toml: is --output as well; choose another file"),
     ],
 )

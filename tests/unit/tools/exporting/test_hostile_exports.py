@@ -150,6 +150,10 @@ def _parent_is_a_file(place: Place) -> None:
     place.set("--to", str(place.folder / "run" / "config.toml" / "exported"))
 
 
+def _parent_is_read_only(place: Place) -> None:
+    place.set("--to", "/proc/exported")
+
+
 def _long_name(place: Place) -> None:
     place.set("--to", str(place.folder / ("x" * 300)))
 
@@ -242,6 +246,7 @@ HOSTILE: dict[Callable[[Place], None], str] = {
     _link_there: "exported: is there already",
     _no_parent: "absent is no folder; make it first",
     _parent_is_a_file: "config.toml is no folder",
+    _parent_is_read_only: "--to = '/proc/exported' cannot be written: /proc: ",
     _long_name: "use a shorter name",
     _nul_in_name: "is no name of a folder",
     _no_data: "name a folder that bagpipe prepare has written",

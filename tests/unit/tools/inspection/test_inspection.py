@@ -242,9 +242,7 @@ def test_what_is_neither_is_refused_with_what_was_expected(tmp_path: Path) -> No
 
 def test_an_exported_model_is_not_taken_for_damaged_shards(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text('{"format": "bagpipe-export", "version": 1}', encoding="utf-8")
-    with pytest.raises(
-        BagpipeError, match=r"is an exported model, which its README\.md describes"
-    ):
+    with pytest.raises(BagpipeError, match=r"is an exported model, which its README\.md describes"):
         describe(tmp_path)
 
 
