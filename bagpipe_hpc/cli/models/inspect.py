@@ -39,7 +39,7 @@ def _add_inspect(parser: CommandParser) -> None:
 
 def _inspect(arguments: Namespace) -> int:
     """Describe the folder on the terminal; the exit code says whether files are damaged or absent."""
-    from bagpipe_hpc.tools.inspection import describe
+    from bagpipe_hpc.tools.inspection.describe import describe
 
     measures = arguments.look_ups or arguments.batch_size or arguments.plot or arguments.json
     if measures or arguments.statistics:

@@ -79,7 +79,9 @@ def view(output: Path, now_s: float | None = None) -> View:
     if not ranks:
         _require_readable(output / STATUS_FOLDER)
         is_run = (output / CONFIG_NAME).is_file()
-        why = "its ranks have not begun, or train.status_every_s is 0" if is_run else "name the folder of train.output"
+        why = "name the folder of train.output"
+        if is_run:
+            why = "its ranks have not begun, it is a run of one rank, which tells nothing, or train.status_every_s is 0"
         raise FileError(f"{output}: no rank tells there what it does: {why}")
     ranks.sort(key=lambda rank: rank.order)
     values: dict[str, float] = {}

@@ -280,7 +280,7 @@ def test_ctrl_c_exits_130_and_says_how_to_go_on(
     assert main(["train", str(run_file)]) == 130
     told = "bagpipe: interrupted: complete checkpoints are kept; the same command with train.resume=auto goes on"
     assert told in capsys.readouterr().err
-    recorder.replace("bagpipe_hpc.tools.inspection", describe=recorder.record(KeyboardInterrupt()))
+    recorder.replace("bagpipe_hpc.tools.inspection.describe", describe=recorder.record(KeyboardInterrupt()))
     assert main(["inspect", "shards"]) == 130
     assert capsys.readouterr().err == "\nbagpipe: interrupted\n"
 
@@ -299,7 +299,7 @@ def test_a_defect_is_shown_in_full(recorder: Recorder, run_file: Path) -> None:
 
 
 def test_inspect_prints_the_description(recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
-    recorder.replace("bagpipe_hpc.tools.inspection", describe=recorder.record(Description("26 tables")))
+    recorder.replace("bagpipe_hpc.tools.inspection.describe", describe=recorder.record(Description("26 tables")))
     assert main(["inspect", "shards"]) == 0
     assert main(["inspect", "--verify", "shards"]) == 0
     assert capsys.readouterr().out == "26 tables\n" * 2
@@ -308,7 +308,7 @@ def test_inspect_prints_the_description(recorder: Recorder, capsys: pytest.Captu
 
 def test_inspect_fails_where_files_are_damaged(recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
     found = Description("26 tables", ("a.h5: is absent", "b.h5: has 3 bytes"))
-    recorder.replace("bagpipe_hpc.tools.inspection", describe=recorder.record(found))
+    recorder.replace("bagpipe_hpc.tools.inspection.describe", describe=recorder.record(found))
     assert main(["inspect", "--verify", "shards"]) == 1
     captured = capsys.readouterr()
     assert captured.out == "26 tables\n"

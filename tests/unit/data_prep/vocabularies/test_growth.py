@@ -29,7 +29,7 @@ from bagpipe_hpc.storage.vocabularies.id_uses import (
 )
 from bagpipe_hpc.storage.vocabularies.vocabulary import TableUse, TableVocabulary, read_table_vocabulary
 from bagpipe_hpc.storage.vocabularies.waiting_values import WaitingValues, read_waiting
-from bagpipe_hpc.tools.inspection import describe
+from bagpipe_hpc.tools.inspection.describe import describe
 from data_prep.formats.columns import Values
 from data_prep.generate import generate_clicks
 from data_prep.prepare import prepare_clicks

@@ -16,7 +16,7 @@ from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest, sa
 from bagpipe_hpc.storage.shards.samples import Samples
 from bagpipe_hpc.storage.shards.writer import write_shard
 from bagpipe_hpc.storage.vocabularies.vocabulary import VOCABULARIES_NAME, TableUse, write_vocabularies
-from bagpipe_hpc.tools.inspection import describe
+from bagpipe_hpc.tools.inspection.describe import describe
 from bagpipe_hpc.tools.text_table import aligned, flattened, size_text
 from tests.ragged_shards import FEATURES, draw_samples, write_ragged
 from tests.unit.checkpoint_samples import sample_records, sample_tables, write_checkpoint, write_tables
