@@ -12,6 +12,7 @@ from bagpipe_hpc.cluster.role_layout import Role
 from bagpipe_hpc.cluster.role_placement import Placement
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import BagpipeError, ConfigError, DivergenceError, met_limit
+from bagpipe_hpc.exit_codes import EXIT_ERROR, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.start.places import find_places
 from bagpipe_hpc.mpi.start.world import abort_job, world_rank, world_size
@@ -49,14 +50,6 @@ if TYPE_CHECKING:
     from bagpipe_hpc.step.slice_step import Loop
 
 log = logging.getLogger(__name__)
-
-EXIT_OK = 0
-EXIT_FAILED = 1
-"""A rank failed; the job was aborted."""
-EXIT_REFUSED = 2
-"""The run cannot start; every rank knows why, and the launcher's first one has said it."""
-EXIT_INTERRUPTED = 130
-"""As a shell reports Ctrl-C."""
 
 _IMPORT_S = 120.0
 """What importing torch may take trainers on a busy host or from a cold file system, beyond the limit of other waits."""
@@ -101,7 +94,7 @@ def carry_out(purpose: Purpose, loop: "Loop | None" = None) -> int:
     except RefusalError as refusal:
         if world_rank() == 0:
             print(f"bagpipe: error: {printable(str(refusal))}", file=sys.stderr, flush=True)
-        return EXIT_REFUSED
+        return EXIT_ERROR
     return EXIT_OK
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bagpipe_hpc.cli.arguments.types import positive
-from bagpipe_hpc.cli.outcome import EXIT_OK, exit_code_of
+from bagpipe_hpc.cli.outcome import exit_code_of
 from bagpipe_hpc.errors import require_appendable
+from bagpipe_hpc.exit_codes import EXIT_OK
 from benchmarks import arguments
 
 

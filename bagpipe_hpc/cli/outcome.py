@@ -7,15 +7,8 @@ from collections.abc import Callable
 
 from bagpipe_hpc.cli.streams import safe_streams
 from bagpipe_hpc.errors import BagpipeError, ConfigError, lacking_threads, met_limit, naming_files
+from bagpipe_hpc.exit_codes import EXIT_ERROR, EXIT_INTERRUPTED, EXIT_OK
 from bagpipe_hpc.terminal import line_start, printable
-
-EXIT_OK = 0
-EXIT_DIFFERENT = 1
-"""`bagpipe compare`: the two differ by more than the tolerance. `bagpipe inspect`: files are damaged or absent."""
-EXIT_ERROR = 2
-"""An error that the user can cure; argparse uses the same code for usage errors."""
-EXIT_INTERRUPTED = 130
-"""Ctrl-C, as a shell reports it: 128 + SIGINT."""
 
 _PACKAGES = ("h5py", "mpi4py", "numpy", "pyarrow", "rich", "torch")
 """Packages that commands import when they run, and that may not be installed."""

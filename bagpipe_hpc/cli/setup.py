@@ -6,8 +6,9 @@ from pathlib import Path
 from bagpipe_hpc.cli.arguments.parser import CommandParser
 from bagpipe_hpc.cli.arguments.types import named_path, seconds
 from bagpipe_hpc.cli.command import Command
-from bagpipe_hpc.cli.outcome import EXIT_DIFFERENT, EXIT_OK, is_first_rank
+from bagpipe_hpc.cli.outcome import is_first_rank
 from bagpipe_hpc.config.reference import annotated_toml, markdown
+from bagpipe_hpc.exit_codes import EXIT_DIFFERENT, EXIT_OK
 from bagpipe_hpc.terminal import printable
 
 

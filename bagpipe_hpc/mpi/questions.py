@@ -15,6 +15,7 @@ from typing import Any
 from mpi4py import MPI
 
 from bagpipe_hpc.errors import WaitTimeoutError
+from bagpipe_hpc.exit_codes import EXIT_FAILED
 from bagpipe_hpc.mpi.start.hosts import Hosts
 from bagpipe_hpc.mpi.start.roll_call import call_roll
 from bagpipe_hpc.mpi.start.world import abort_job, remove_shared_files
@@ -30,7 +31,6 @@ _SHORTEST_POLL_S, _LONGEST_POLL_S = 50e-6, 5e-3
 _SHORTEST_AGAIN_S, _LONGEST_AGAIN_S_A_RANK = 1e-3, 2e-3
 """All ranks together ask the first one again 500 times a second at most."""
 _LOOKS_A_LIMIT = 20
-_EXIT_FAILED = 1
 
 
 class _Sign(Enum):
@@ -127,16 +127,16 @@ class Questions:
 
     def end_all(self, message: str) -> None:
         """End the job with a message; does not return."""
-        abort_job(message, _EXIT_FAILED)
+        abort_job(message, EXIT_FAILED)
 
     def _guard(self, work: Callable[[], None]) -> None:
         """Run the thread's work; whatever goes wrong ends the job, for the others would wait for good."""
         try:
             work()
         except WaitTimeoutError as error:
-            abort_job(f"bagpipe: rank {self.rank} on {self.host}: {error}", _EXIT_FAILED)
+            abort_job(f"bagpipe: rank {self.rank} on {self.host}: {error}", EXIT_FAILED)
         except BaseException:  # noqa: BLE001 - this thread has nobody to tell
-            abort_job(f"bagpipe: rank {self.rank} failed:\n{traceback.format_exc()}", _EXIT_FAILED)
+            abort_job(f"bagpipe: rank {self.rank} failed:\n{traceback.format_exc()}", EXIT_FAILED)
 
     def _show_presence(self) -> None:
         while not self._ended.wait(min(_LONGEST_PAUSE_S, self._silence_s / _QUESTIONS_A_LIMIT)):
@@ -181,5 +181,5 @@ class Questions:
             more = f" and {counted(len(silent) - 1, 'more rank')}" if len(silent) > 1 else ""
             abort_job(
                 f"bagpipe: no word from {named}{more} for {self._silence_s:.0f} s: a rank is stopped, {NETWORK_CURE}",
-                _EXIT_FAILED,
+                EXIT_FAILED,
             )

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from types import TracebackType
 
+from bagpipe_hpc.exit_codes import EXIT_FAILED
 from bagpipe_hpc.mpi.patience import LONGEST_LOOK_S, Patience
 from bagpipe_hpc.mpi.start.world import abort_job
 from bagpipe_hpc.terminal import IN_FILE_ONLY
@@ -16,7 +17,6 @@ NETWORK_CURE = (
     "Open MPI: OMPI_MCA_btl_tcp_if_include)"
 )
 
-_EXIT_CODE = 1
 _LOOK_EVERY_S = LONGEST_LOOK_S / 2
 
 
@@ -56,4 +56,4 @@ class TimeLimit:
     def _expire(self) -> None:
         if log.hasHandlers():  # the launcher's words may not come through
             log.error(self._message, extra=IN_FILE_ONLY)
-        (self._end or abort_job)(self._message, _EXIT_CODE)
+        (self._end or abort_job)(self._message, EXIT_FAILED)

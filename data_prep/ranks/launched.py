@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from bagpipe_hpc.errors import BagpipeError
+from bagpipe_hpc.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED
 from bagpipe_hpc.mpi.questions import Questions
 from bagpipe_hpc.mpi.start.world import abort_job, world_rank
 from data_prep.ordered_map import fair_threads
@@ -16,8 +17,6 @@ from data_prep.ranks.team import Team
 
 SILENCE_S = 300.0
 """A rank without a sign of life for this long is taken for dead; its work itself has no time limit."""
-_EXIT_FAILED = 1
-_EXIT_INTERRUPTED = 130
 
 
 @contextmanager
@@ -51,12 +50,12 @@ def launched_team(progress: Progress, comm: Any = None) -> Iterator[Team]:
     except KeyboardInterrupt:
         abort_job(
             "bagpipe: interrupted: the same command goes on from what is complete, with any number of ranks",
-            _EXIT_INTERRUPTED,
+            EXIT_INTERRUPTED,
         )
     except BaseException as error:  # noqa: BLE001 - whatever it is, the other ranks would wait for this rank for ever
         message = f"bagpipe: error: {error}"
         if not isinstance(error, BagpipeError):
             message = f"bagpipe: rank {world_rank()} failed:\n{''.join(traceback.format_exception(error))}"
-        abort_job(message, _EXIT_FAILED)
+        abort_job(message, EXIT_FAILED)
     if failure is not None:
         raise failure

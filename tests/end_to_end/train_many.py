@@ -21,6 +21,7 @@ from bagpipe_hpc import launch
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.exit_codes import EXIT_ERROR
 from bagpipe_hpc.mpi import communicators
 from bagpipe_hpc.mpi.start.hosts import Hosts
 from bagpipe_hpc.mpi.start.world import world_rank
@@ -50,7 +51,7 @@ def main() -> int:
                 with arguments.outcomes.open("a", encoding="utf-8") as file:
                     file.write(f"{code}\n")
         elif arguments.refused:
-            assert code == launch.EXIT_REFUSED, overrides
+            assert code == EXIT_ERROR, overrides
             if world_rank() == 0:
                 print(END_OF_RUN, file=sys.stderr, flush=True)
         elif code:
@@ -65,7 +66,7 @@ def _train(config: Config) -> int:
         return launch.train(config)
     except ConfigError as error:
         print(f"bagpipe: error: {error}", file=sys.stderr, flush=True)
-        return launch.EXIT_REFUSED
+        return EXIT_ERROR
 
 
 @contextmanager

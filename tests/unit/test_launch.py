@@ -9,6 +9,7 @@ import pytest
 from bagpipe_hpc import launch
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.exit_codes import EXIT_INTERRUPTED
 from bagpipe_hpc.preparation.training import Training
 from bagpipe_hpc.run.purpose import Purpose
 from bagpipe_hpc.step.slice_step import Loop, Session
@@ -48,7 +49,7 @@ def test_an_interrupted_run_says_how_to_go_on_if_it_can(
     monkeypatch.setattr(launch, "note_failure", noted.append)
     with pytest.raises(EndedError) as ended:
         launch.run_role(purpose)
-    assert ended.value.args == (f"bagpipe: rank 0 of 1: {told}", launch.EXIT_INTERRUPTED)
+    assert ended.value.args == (f"bagpipe: rank 0 of 1: {told}", EXIT_INTERRUPTED)
     assert noted == [f"bagpipe: rank 0 of 1: {told}"]
 
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 LAYERS: dict[str, float] = {
     # 0: settings and errors; the standard library only
-    "errors": 0, "terminal": 0, "config": 0,
+    "errors": 0, "exit_codes": 0, "terminal": 0, "config": 0,
     # 0.5: progress bars, which rich draws
     "progress": 0.5,
     # 1: pure data

@@ -6,7 +6,8 @@ from typing import Any, NoReturn
 
 from bagpipe_hpc.cli.arguments.order import positionals_first
 from bagpipe_hpc.cli.arguments.types import named_path
-from bagpipe_hpc.cli.outcome import EXIT_ERROR, is_first_rank
+from bagpipe_hpc.cli.outcome import is_first_rank
+from bagpipe_hpc.exit_codes import EXIT_ERROR
 from bagpipe_hpc.terminal import printable
 
 

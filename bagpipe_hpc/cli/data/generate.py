@@ -5,7 +5,7 @@ from argparse import Namespace
 from bagpipe_hpc.cli.arguments.parser import CommandParser
 from bagpipe_hpc.cli.arguments.types import count, named_path, positive, positive_number
 from bagpipe_hpc.cli.command import Command
-from bagpipe_hpc.cli.outcome import EXIT_OK
+from bagpipe_hpc.exit_codes import EXIT_OK
 
 
 def _add_arguments(parser: CommandParser) -> None:

@@ -5,8 +5,8 @@ from argparse import Namespace
 from bagpipe_hpc.cli.arguments.parser import CommandParser
 from bagpipe_hpc.cli.arguments.types import count, fraction, named_path, positive, positive_number
 from bagpipe_hpc.cli.command import Command
-from bagpipe_hpc.cli.outcome import EXIT_OK
 from bagpipe_hpc.cli.streams import tell
+from bagpipe_hpc.exit_codes import EXIT_OK
 
 
 def _add_generate_graph(parser: CommandParser) -> None:

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 from bagpipe_hpc.cli.arguments.parser import CommandParser
 from bagpipe_hpc.cli.arguments.types import count, fraction, named_path, positive
 from bagpipe_hpc.cli.command import Command
-from bagpipe_hpc.cli.outcome import EXIT_ERROR, EXIT_OK, is_first_rank, is_torn, launched_ranks, print_error
+from bagpipe_hpc.cli.outcome import is_first_rank, is_torn, launched_ranks, print_error
 from bagpipe_hpc.cli.streams import tell
 from bagpipe_hpc.config.doors import SOURCE_FORMATS
 from bagpipe_hpc.errors import BagpipeError
+from bagpipe_hpc.exit_codes import EXIT_ERROR, EXIT_OK
 
 if TYPE_CHECKING:
     from data_prep.prepare_settings import PrepareSettings

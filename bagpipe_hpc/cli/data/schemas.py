@@ -6,9 +6,9 @@ from contextlib import ExitStack
 from bagpipe_hpc.cli.arguments.parser import CommandParser
 from bagpipe_hpc.cli.arguments.types import count, fraction, named_path, positive
 from bagpipe_hpc.cli.command import Command
-from bagpipe_hpc.cli.outcome import EXIT_OK
 from bagpipe_hpc.cli.streams import tell, write_for_programs
 from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.exit_codes import EXIT_OK
 from bagpipe_hpc.terminal import counted, printable
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from bagpipe_hpc.cli.arguments.parser import CommandParser, add_config
 from bagpipe_hpc.cli.arguments.types import named_path, nodes, percentage, positive
 from bagpipe_hpc.cli.command import Command
-from bagpipe_hpc.cli.outcome import EXIT_OK
 from bagpipe_hpc.errors import ConfigError, require_appendable
+from bagpipe_hpc.exit_codes import EXIT_OK
 
 _USUAL_SEEDS = 3
 

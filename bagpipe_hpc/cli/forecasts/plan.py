@@ -7,9 +7,9 @@ from bagpipe_hpc.cli.arguments.parser import CommandParser, add_config
 from bagpipe_hpc.cli.arguments.types import gbit_per_s, gigabytes, named_path, nodes, nodes_or_none, positive
 from bagpipe_hpc.cli.command import Command
 from bagpipe_hpc.cli.forecasts.comparisons import check_plot
-from bagpipe_hpc.cli.outcome import EXIT_OK
 from bagpipe_hpc.cli.streams import tell
 from bagpipe_hpc.errors import ConfigError, require_appendable
+from bagpipe_hpc.exit_codes import EXIT_OK
 
 
 def _add_arguments(parser: CommandParser) -> None:

@@ -14,8 +14,8 @@ from bagpipe_hpc.cli.arguments.types import (
     positive_number,
 )
 from bagpipe_hpc.cli.command import Command
-from bagpipe_hpc.cli.outcome import EXIT_OK
 from bagpipe_hpc.errors import require_appendable
+from bagpipe_hpc.exit_codes import EXIT_OK
 
 
 def _add_arguments(parser: CommandParser) -> None:

@@ -5,8 +5,8 @@ import argparse
 from bagpipe_hpc.cli.arguments.parser import CommandParser, add_checkpoint
 from bagpipe_hpc.cli.arguments.types import named_path, positive
 from bagpipe_hpc.cli.command import Command
-from bagpipe_hpc.cli.outcome import EXIT_OK
 from bagpipe_hpc.cli.streams import tell
+from bagpipe_hpc.exit_codes import EXIT_OK
 
 _FILE_BYTES = 5_000_000_000
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from bagpipe_hpc.cli.arguments.parser import CommandParser
 from bagpipe_hpc.cli.arguments.types import named_path, positive, tolerance
 from bagpipe_hpc.cli.command import Command
-from bagpipe_hpc.cli.outcome import EXIT_DIFFERENT, EXIT_OK
 from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.exit_codes import EXIT_DIFFERENT, EXIT_OK
 from bagpipe_hpc.terminal import printable
 
 _BATCH_SIZE = 2048

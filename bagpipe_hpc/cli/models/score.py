@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from bagpipe_hpc.cli.arguments.parser import CommandParser, add_checkpoint
 from bagpipe_hpc.cli.arguments.types import named_path
 from bagpipe_hpc.cli.command import Command
-from bagpipe_hpc.cli.outcome import EXIT_ERROR, is_first_rank, is_torn, print_error
+from bagpipe_hpc.cli.outcome import is_first_rank, is_torn, print_error
 from bagpipe_hpc.cli.runs.train import COLD_START_S
 from bagpipe_hpc.errors import BagpipeError, ConfigError
+from bagpipe_hpc.exit_codes import EXIT_ERROR
 
 if TYPE_CHECKING:
     from bagpipe_hpc.config.schema import Config

@@ -6,10 +6,10 @@ from pathlib import Path
 from bagpipe_hpc.cli.arguments.parser import CommandParser, add_config
 from bagpipe_hpc.cli.arguments.types import nodes
 from bagpipe_hpc.cli.command import Command
-from bagpipe_hpc.cli.outcome import EXIT_OK
 from bagpipe_hpc.cli.streams import tell
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.exit_codes import EXIT_OK
 from bagpipe_hpc.terminal import printable
 
 

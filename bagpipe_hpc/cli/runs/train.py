@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 from bagpipe_hpc.cli.arguments.parser import CommandParser
 from bagpipe_hpc.cli.arguments.types import count, named_path
 from bagpipe_hpc.cli.command import Command
-from bagpipe_hpc.cli.outcome import EXIT_ERROR, EXIT_OK, is_first_of_host, is_first_rank, is_torn, print_error
+from bagpipe_hpc.cli.outcome import is_first_of_host, is_first_rank, is_torn, print_error
 from bagpipe_hpc.cli.streams import write_for_programs
 from bagpipe_hpc.config.doors import EntryError
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.exit_codes import EXIT_ERROR, EXIT_OK
 from bagpipe_hpc.terminal import counted, printable, show_no_progress
 
 if TYPE_CHECKING:

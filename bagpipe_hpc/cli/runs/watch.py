@@ -8,7 +8,7 @@ from pathlib import Path
 from bagpipe_hpc.cli.arguments.parser import CommandParser
 from bagpipe_hpc.cli.arguments.types import named_path, positive, seconds
 from bagpipe_hpc.cli.command import Command
-from bagpipe_hpc.cli.outcome import EXIT_DIFFERENT, EXIT_OK
+from bagpipe_hpc.exit_codes import EXIT_DIFFERENT, EXIT_OK
 from bagpipe_hpc.terminal import printable, takes_codes
 
 _CLEAR = "\x1b[H\x1b[J"

@@ -20,12 +20,11 @@ from mpi4py import MPI  # noqa: E402 - importing it would start MPI
 from bagpipe_hpc.cluster.host_memory import free_shared_bytes  # noqa: E402
 from bagpipe_hpc.cluster.shared_memory_warning import shared_memory_warning  # noqa: E402
 from bagpipe_hpc.errors import ConfigError, WaitTimeoutError  # noqa: E402
+from bagpipe_hpc.exit_codes import EXIT_FAILED  # noqa: E402
 from bagpipe_hpc.mpi.start.roll_call import call_roll  # noqa: E402
 from bagpipe_hpc.mpi.start.world import abort_job, remove_shared_files, world_size  # noqa: E402
 from bagpipe_hpc.mpi.time_limit import TimeLimit  # noqa: E402
 from bagpipe_hpc.terminal import printable  # noqa: E402
-
-_EXIT_FAILED = 1
 
 
 @contextmanager
@@ -64,7 +63,7 @@ def _end(timeout_s: float) -> None:
     try:
         call_roll(MPI.COMM_WORLD, "having finished", timeout_s)
     except WaitTimeoutError as error:
-        abort_job(f"bagpipe: {error}", _EXIT_FAILED)
+        abort_job(f"bagpipe: {error}", EXIT_FAILED)
     remove_shared_files()
     with TimeLimit("all ranks to end MPI", timeout_s, _exit_at_once):
         _library().MPI_Finalize()

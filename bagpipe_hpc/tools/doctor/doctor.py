@@ -10,14 +10,12 @@ from pathlib import Path
 from bagpipe_hpc.cluster.role_layout import SMALLEST_WORLD
 from bagpipe_hpc.cluster.role_placement import Placement
 from bagpipe_hpc.errors import BagpipeError, ConfigError
+from bagpipe_hpc.exit_codes import EXIT_DIFFERENT, EXIT_OK
 from bagpipe_hpc.mpi.start.places import find_places
 from bagpipe_hpc.mpi.start.world import abort_job, world_rank, world_size
 from bagpipe_hpc.terminal import printable
 from bagpipe_hpc.tools.doctor.examination import examine
 from bagpipe_hpc.tools.doctor.installation import Finding
-
-EXIT_HEALTHY = 0
-EXIT_BROKEN = 1
 
 
 def diagnose(output: Path, timeout_s: float, lacking: Sequence[Finding] = ()) -> int:
@@ -33,16 +31,16 @@ def diagnose(output: Path, timeout_s: float, lacking: Sequence[Finding] = ()) ->
     try:
         diagnosis = examine(output, timeout_s, look_for_gpus=True)
     except BagpipeError as error:  # the others would wait at MPI's end for the rank that does not come
-        abort_job(f"FAILED  {error}", EXIT_BROKEN)
+        abort_job(f"FAILED  {error}", EXIT_DIFFERENT)
     roles = _roles(timeout_s)
     if world_rank() > 0:
-        return EXIT_HEALTHY
+        return EXIT_OK
     if roles:
         print("\n".join(["roles of a run with these ranks:", *(f"  {line}" for line in roles)]), end="\n\n")
     known = {finding.what.partition(":")[0] for finding in diagnosis.findings}
     diagnosis.findings += [finding for finding in lacking if finding.what.partition(":")[0] not in known]
     print(printable(diagnosis.report()), flush=True)
-    return EXIT_HEALTHY if diagnosis.is_healthy else EXIT_BROKEN
+    return EXIT_OK if diagnosis.is_healthy else EXIT_DIFFERENT
 
 
 def _roles(timeout_s: float) -> list[str]:

@@ -11,7 +11,8 @@ from typing import NoReturn
 import pyarrow as pa
 import pytest
 
-from bagpipe_hpc.cli.outcome import EXIT_ERROR, EXIT_INTERRUPTED, exit_code_of
+from bagpipe_hpc.cli.outcome import exit_code_of
+from bagpipe_hpc.exit_codes import EXIT_ERROR, EXIT_INTERRUPTED
 
 UNMAPPED = ImportError("libtorch_cpu.so: failed to map segment from shared object")
 

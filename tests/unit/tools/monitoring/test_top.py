@@ -113,9 +113,7 @@ def test_where_no_rank_tells_it_is_said_why(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"name the folder of train\.output"):
         view(tmp_path)
     (tmp_path / "config.toml").touch()
-    with pytest.raises(
-        FileError, match=r"have not begun, it is a run of one rank, which tells nothing, or train\.status_every_s is 0"
-    ):
+    with pytest.raises(FileError, match=r"have not begun, it is a run of one rank, .*, or train\.status_every_s is 0"):
         view(tmp_path)
 
 
