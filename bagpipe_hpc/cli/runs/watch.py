@@ -8,6 +8,7 @@ from pathlib import Path
 from bagpipe_hpc.cli.arguments.parser import CommandParser
 from bagpipe_hpc.cli.arguments.types import named_path, positive, seconds
 from bagpipe_hpc.cli.command import Command
+from bagpipe_hpc.errors import FileError
 from bagpipe_hpc.exit_codes import EXIT_DIFFERENT, EXIT_OK
 from bagpipe_hpc.terminal import printable, takes_codes
 
@@ -36,11 +37,15 @@ def _top(arguments: Namespace) -> int:
         found = view(arguments.output)
         print(*map(printable, found.lines), sep="\n")
         return EXIT_DIFFERENT if found.stale else EXIT_OK
+    lines = view(arguments.output).lines  # says what is wrong, if no rank tells anything
     try:
         while True:
-            lines = view(arguments.output).lines
             print((_CLEAR if takes_codes() else "\n") + "\n".join(map(printable, lines)), flush=True)
             time.sleep(arguments.every)
+            try:
+                lines = view(arguments.output).lines
+            except FileError as error:  # a start that goes on removes the files of the one before
+                lines = [str(error)]
     except KeyboardInterrupt:
         return EXIT_OK
 

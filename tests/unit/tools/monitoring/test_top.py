@@ -16,6 +16,7 @@ from urllib.request import urlopen
 import pytest
 
 from bagpipe_hpc.cli.commands import main
+from bagpipe_hpc.cli.runs import watch
 from bagpipe_hpc.errors import FileError
 from bagpipe_hpc.tools.monitoring.metrics_server import metrics_server, metrics_text
 from bagpipe_hpc.tools.monitoring.top import view
@@ -107,6 +108,28 @@ def test_a_clock_that_is_ahead_is_told(tmp_path: Path) -> None:
     tell(tmp_path, "oracle", 0, age_s=-3600.0)
     os.mkfifo(tmp_path / "status" / "oracle-1.json")  # nobody writes to it
     assert view(tmp_path).lines[-1].startswith("clock ahead: oracle 0: ")
+
+
+def test_a_watch_goes_on_while_a_run_starts_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A start that goes on removes the files of the one before; its own come a little later."""
+    tell(tmp_path, "oracle", 0)
+    between = iter([lambda: shutil.rmtree(tmp_path / "status"), lambda: tell(tmp_path, "oracle", 0, host="node2")])
+
+    def sleep(_: float) -> None:
+        if (change := next(between, None)) is None:
+            raise KeyboardInterrupt
+        change()
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr(watch.time, "sleep", sleep)
+    assert main(["top", str(tmp_path)]) == 0
+    first, second, third = capsys.readouterr().out.split("\x1b[H\x1b[J")[1:]
+    assert "node1" in first
+    assert second == f"{tmp_path}: no rank tells there what it does: name the folder of train.output\n"
+    assert "node2" in third
 
 
 def test_where_no_rank_tells_it_is_said_why(tmp_path: Path) -> None:
