@@ -13,7 +13,7 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from bagpipe_hpc.cluster.role_layout import Role
+from bagpipe_hpc.cluster.role_layout import Role, RoleLayout
 from bagpipe_hpc.cluster.row_routes import RowRoutes
 from bagpipe_hpc.cluster.transfer_choice import Trial
 from bagpipe_hpc.config.sections.execution import TRANSFER_WAYS
@@ -65,7 +65,7 @@ def probe_transfers(
         WaitTimeoutError: rows did not arrive in time; where a call blocks, the job is ended instead.
     """
     layout, rank = routes.layout, comm.Get_rank()
-    partition = RoundRobinPartition(2 * rows * layout.trainers, layout.servers)  # twice as many: some may be near
+    partition = _table(layout, rows)
     with ExitStack() as opened:
         windows = {
             way: opened.enter_context(RowWindow(comm, routes, partition, record_width, timeout_s, way, copies))
@@ -99,11 +99,18 @@ def probe_transfers(
     return [found for found in trials if found is not None]
 
 
+def _table(layout: RoleLayout, rows: int) -> RoundRobinPartition:
+    """Where the rows of all trainers lie: of each as many at every server, twice `rows` in all, as some may be near."""
+    at_each_server = -(-2 * rows // layout.servers)
+    return RoundRobinPartition(at_each_server * layout.trainers * layout.servers, layout.servers)
+
+
 def _far_rows(partition: RoundRobinPartition, routes: RowRoutes, rank: int) -> NDArray[np.int64]:
-    """This trainer's share of the rows, in no order, less those of near servers."""
+    """This trainer's share of the rows of each server that is far, in no order."""
     order = np.random.default_rng(0).permutation(partition.total_rows)
-    share = order[routes.layout.role_rank(rank) :: routes.layout.trainers]
-    return share[np.isin(partition.owner(share), routes.far_servers(rank))]
+    is_own = partition.offset(order) % routes.layout.trainers == routes.layout.role_rank(rank)
+    own: NDArray[np.int64] = order[is_own & np.isin(partition.owner(order), routes.far_servers(rank))]
+    return own
 
 
 def _put_and_get(

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from mpi4py import MPI
 
@@ -11,7 +12,7 @@ from bagpipe_hpc.cluster.row_routes import RowRoutes
 from bagpipe_hpc.cluster.transfer_choice import choose_transfers
 from bagpipe_hpc.config.sections.execution import TRANSFER_WAYS
 from bagpipe_hpc.mpi.rows.one_sided import OneSidedRows
-from bagpipe_hpc.mpi.rows.transfer_probe import probe_transfers, probed_rows
+from bagpipe_hpc.mpi.rows.transfer_probe import _far_rows, _table, probe_transfers, probed_rows
 from bagpipe_hpc.mpi.rows.window import RowWindow
 
 TIMEOUT_S = 30.0
@@ -98,3 +99,17 @@ def test_a_way_that_gives_back_other_numbers_is_not_taken(comm, monkeypatch):
 @pytest.mark.parametrize(("rows", "row_bytes", "probed"), [(0, 64, 1), (100, 64, 100), (10**6, 64, 8192)])
 def test_a_batchs_rows_are_tried_within_a_limit(rows, row_bytes, probed):
     assert probed_rows(rows, row_bytes) == probed
+
+
+@pytest.mark.mpi(min_size=4)
+@pytest.mark.parametrize("rows", [1, 7, 40])
+def test_each_trainer_has_rows_of_every_far_server(rows):
+    """However few are tried, as where a width has a small table alone: one of two hosts has the first servers."""
+    layout = RoleLayout(servers=5, trainers=2)
+    routes = RowRoutes.choose(layout, (0, 0, 0, 0, 1, 1, 0, 1), "auto")
+    partition = _table(layout, rows)
+    shares = [_far_rows(partition, routes, layout.world_rank(Role.TRAINER, trainer)) for trainer in range(2)]
+    assert [set(partition.owner(share)) for share in shares] == [{3, 4}, {0, 1, 2}]
+    tried = np.concatenate(shares)
+    assert np.unique(tried).size == tried.size < partition.total_rows
+    assert (np.diff(tried) < 0).any() or rows == 1, "in no order"
