@@ -158,8 +158,8 @@ class CheckpointWriter:
 
     def _rename(self) -> None:
         replaced = self.directory.with_name(self.directory.name + REPLACED)
-        shutil.rmtree(replaced, ignore_errors=True)
-        if self.directory.exists():
+        if self.directory.exists():  # else the one aside, which a killed run left, is the checkpoint until the rename
+            shutil.rmtree(replaced, ignore_errors=True)
             remove_increments_of(self.directory)
             self.directory.rename(replaced)
         self._partial.rename(self.directory)

@@ -249,14 +249,30 @@ def test_replacing_a_checkpoint_removes_what_builds_on_it(tmp_path: Path) -> Non
         load_checkpoint(path).verify()
 
 
-def test_a_kill_between_two_renames_loses_nothing(tmp_path: Path) -> None:
-    path = write_checkpoint(tmp_path, sample_records(TABLES, 5), TABLES, step=10)
+def test_kills_around_two_renames_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The earlier checkpoint has another name in between, and keeps it until the later one is there."""
+
+    def write() -> Path:
+        return write_checkpoint(tmp_path, sample_records(TABLES, 5), TABLES, step=10)
+
+    def be_killed(*_: object) -> None:
+        raise KilledError
+
+    path = write()
     aside = path.rename(path.with_name("step-00000010.replaced"))
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", be_killed)
+        with pytest.raises(KilledError):
+            write()
     assert find_checkpoints(tmp_path) == [aside]
     load_checkpoint(tmp_path).verify()
-    write_checkpoint(tmp_path, sample_records(TABLES, 5), TABLES, step=10)
+    write()
     assert find_checkpoints(tmp_path) == [path]
     assert not aside.exists()
+    shutil.copytree(path, aside)  # a kill behind the second rename
+    assert find_checkpoints(tmp_path) == [path]
+    write()
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
 
 def test_weights_are_read_without_their_state(tmp_path: Path) -> None:
