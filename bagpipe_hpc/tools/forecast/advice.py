@@ -72,12 +72,13 @@ def advise_window(outlooks: Sequence[Outlook], timings: Mapping[int, Timing]) ->
         why.append(f"windows of {', '.join(map(str, too_long))} batches need more than cache.rows = {limit}")
     exact = "" if chosen.need.is_exact else ", by the batches that were planned: later ones may need more"
     why.append(f"cache.rows: the most that the window has resident at once{exact}")
-    settings = [f"lookahead.batches={chosen.lookahead}"]
-    asked = chosen.run.config.lookahead
-    if asked.group and asked.group_batches == chosen.need.window.group:
-        settings.append(f"lookahead.group={asked.group}")
-    settings.append(f"cache.rows={chosen.need.total_rows}")
-    return chosen, Advice(title, tuple(settings), tuple(why), trainers)
+    window = chosen.need.window
+    settings = (
+        f"lookahead.batches={window.lookahead}",
+        f"lookahead.group={window.group}",  # the file may have one that is for another window
+        f"cache.rows={chosen.need.total_rows}",
+    )
+    return chosen, Advice(title, settings, tuple(why), trainers)
 
 
 def _costs(outlooks: Sequence[Outlook], timings: Mapping[int, Timing]) -> tuple[dict[int, float], str]:
@@ -135,7 +136,8 @@ def advise_nodes(
         node_bytes: free memory of each node.
     """
     title = counted(nodes, "node")
-    fitting, problem = [], f"no number of trainers that was planned leaves a node for servers on {title}"
+    beside = "" if nodes == 1 else ", and a node for servers"
+    fitting, problem = [], f"no number of trainers that was planned fits, with {per_node} on a node{beside}"
     for split in splits:
         one = split.outlook
         hosts = hosts_of(split.memory, split.server_nodes, one.trainers, per_node, node_bytes, one.smaller_planner)

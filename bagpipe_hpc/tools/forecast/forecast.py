@@ -10,6 +10,7 @@ from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.preparation.saved_plans import require_savable
 from bagpipe_hpc.simulation.cluster import Cluster
 from bagpipe_hpc.simulation.step_order import StepOrders
+from bagpipe_hpc.terminal import counted
 from bagpipe_hpc.tools.forecast.advice import Advice, Split, advise_nodes, advise_window, splits_of
 from bagpipe_hpc.tools.forecast.pace import Tell
 from bagpipe_hpc.tools.forecast.rank_memory import RankMemory
@@ -72,12 +73,12 @@ def forecast(arguments: argparse.Namespace, tell: Tell) -> Report:
 
 
 def _usual_trainers(arguments: argparse.Namespace) -> tuple[int, ...]:
-    """Trainers to try if none are given: for given nodes all but one node, half of them, a quarter and so on."""
+    """Trainers to try if none are given: for all given nodes but one, for half of them, for a quarter and so on."""
     if not arguments.nodes:
         return _USUAL_TRAINERS
-    most = max(arguments.nodes)
-    nodes = {1, most - 1, *(most >> part for part in range(1, most.bit_length()))} - {0}
-    return tuple(number * arguments.trainers_per_node for number in nodes)
+    parts = {most >> part for most in arguments.nodes for part in range(1, most.bit_length())}
+    all_but_one = {most - 1 for most in arguments.nodes} - {0}
+    return tuple(number * arguments.trainers_per_node for number in {1} | parts | all_but_one)
 
 
 def _lookaheads(arguments: argparse.Namespace, config: Config) -> list[int]:
@@ -139,12 +140,15 @@ class _Judge:
 
     def _of_nodes(self, nodes: int, speeds: Cluster, chosen: dict[int, Outlook], advice: dict[int, Advice]) -> Advice:
         per_node = self._arguments.trainers_per_node
+        ways = splits_of(nodes, list(chosen), per_node)
         splits = []
-        for trainers, server_nodes in splits_of(nodes, list(chosen), per_node):
+        for trainers, server_nodes in ways:
             one = chosen[trainers]
             if one.loads:
                 timing = self._timing(one, speeds, server_nodes)
                 splits.append(Split(one, server_nodes, timing, RankMemory.of(one, max(1, server_nodes))))
+        if ways and not splits:
+            return Advice(counted(nodes, "node"), reasons=("no time of a step can be predicted (-)",), nodes=nodes)
         return advise_nodes(nodes, splits, advice, per_node, int(self._arguments.node_gb * 1e9))
 
     def _timing(self, one: Outlook, speeds: Cluster, server_nodes: int) -> Timing:

@@ -17,9 +17,8 @@ from bagpipe_hpc.preparation.saved_plans import find_need
 from bagpipe_hpc.preparation.window_choice import choose_window
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.tools.forecast import pace, sweep
-from bagpipe_hpc.tools.forecast.advice import advise_window, splits_of
-from bagpipe_hpc.tools.forecast.sweep import Outlook, plan_all
-from bagpipe_hpc.tools.forecast.timing import Timing
+from bagpipe_hpc.tools.forecast.forecast import _usual_trainers
+from bagpipe_hpc.tools.forecast.sweep import plan_all
 from bagpipe_hpc.tools.policy_comparison.traffic import measure_traffic
 from tests.unit.tools.small_clicks import small_config
 
@@ -141,12 +140,15 @@ def test_the_command_says_what_a_run_takes(config: Path, tmp_path: Path, capsys:
     assert labels.count("L = 4") == 2
 
 
-def test_recommended_settings_are_those_of_a_run(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("own", [[], ["lookahead.group=3"]], ids=["usual groups", "long ones"])
+def test_recommended_settings_are_those_of_a_run(
+    own: list[str], config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Pasted, they give the window and the cache that were planned, not one row more or less."""
-    printed, found = planned(capsys, config, *SMALL, "--lookahead", 1, 3, 6)
+    printed, found = planned(capsys, config, *SMALL, *own, "--lookahead", 1, 3, 6)
     (advice,) = found["recommended"]
     assert f"  T = 2: {' '.join(advice['settings'])}\n" in printed
-    pasted = run_of(config, *advice["settings"])
+    pasted = run_of(config, *own, *advice["settings"])
     need = choose_window(pasted, 2)
     (chosen,) = (one for one in found["outlooks"] if one["peak_rows"] == pasted.config.cache.rows)
     assert (need.window.lookahead, need.total_rows) == (chosen["lookahead"], chosen["peak_rows"])
@@ -183,6 +185,19 @@ def test_a_cache_that_is_too_small_is_told(config: Path, capsys: pytest.CaptureF
     assert found["memory"] == []
 
 
+def test_trainers_leave_a_node_of_each_number() -> None:
+    """Or take half of the nodes, a quarter and so on."""
+
+    def usual(nodes: list[int] | None, per_node: int) -> list[int]:
+        arguments: Any = SimpleNamespace(nodes=nodes, trainers_per_node=per_node)
+        return sorted(_usual_trainers(arguments))
+
+    assert usual(None, 4) == [2]
+    assert usual([1], 4) == [4]
+    assert usual([2], 1) == [1]
+    assert usual([4, 13], 2) == [2, 4, 6, 12, 24]
+
+
 def test_plans_are_kept_for_a_run(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "a" / "plans"
     printed, found = planned(capsys, config, *SMALL, "--trainers", 2, "--save", folder)
@@ -200,42 +215,13 @@ def test_nodes_get_servers_and_trainers(config: Path, capsys: pytest.CaptureFixt
     assert (one["trainers"], one["servers"]) == (1, 1)
     assert (four["trainers"], four["servers"]) == (3, 1)
     assert "roles.servers=1" in four["settings"]
-    assert "4 nodes: 5 ranks: roles.servers=1 lookahead.batches=4 cache.rows=" in printed
+    assert "4 nodes: 5 ranks: roles.servers=1 lookahead.batches=4 lookahead.group=1 cache.rows=" in printed
     _, found = planned(capsys, config, *SMALL, *options, "--node-gb", 0.0001)
     told = [advice for advice in found["recommended"] if advice["nodes"]]
     assert [advice["settings"] for advice in told] == [[], []]
     assert "tables" in told[1]["reasons"][0]
-
-
-def test_nodes_have_servers_or_trainers() -> None:
-    assert splits_of(1, [1, 2, 4], 2) == [(1, 0), (2, 0)]
-    assert splits_of(4, [1, 2, 3, 4], 1) == [(1, 3), (2, 2), (3, 1)]
-    assert splits_of(3, [1, 2, 4, 5], 2) == [(1, 2), (2, 2), (4, 1)]
-
-
-def test_the_shortest_window_that_is_good_enough_is_recommended(config: Path) -> None:
-    outlooks = plan_all(run_of(config), [1], [1, 2, 4], 0, silent)
-
-    def chosen(*steps_ms: float) -> int:
-        timings = {
-            one.lookahead: Timing(1e9, 1e-3 * step_ms, 0.0, 0.0)
-            for one, step_ms in zip(outlooks, steps_ms, strict=True)
-        }
-        best, _ = advise_window(outlooks, timings)
-        assert isinstance(best, Outlook)
-        return best.lookahead
-
-    assert chosen(10.0, 5.0, 1.0) == 4
-    assert chosen(10.0, 1.01, 1.0) == 2
-    assert chosen(1.0, 1.0, 1.0) == 1
-    known = {outlooks[0].lookahead: Timing(1e9, 5.0, 0.0, 0.0), outlooks[1].lookahead: Timing(1e9, 1.0, 0.0, 0.0)}
-    best, advice = advise_window(outlooks, known)
-    assert best is outlooks[1]
-    assert "ms a step" in advice.reasons[0]
-    assert advice.reasons[1] == "not judged, since too few batches were planned to tell their time: 4"
-    best, advice = advise_window(outlooks, {})  # by bytes
-    assert best is outlooks[-1]
-    assert "kB a trainer and batch" in advice.reasons[0]
+    printed, _ = planned(capsys, config, *SMALL, *options, "--batches", 3)
+    assert "  4 nodes: nothing\n    no time of a step can be predicted (-)\n" in printed
 
 
 @pytest.mark.parametrize(
