@@ -6,11 +6,13 @@ import pytest
 
 from bagpipe_hpc.checkpointing.protocol import checkpoint_manifest
 from bagpipe_hpc.config.schema import Config, ModelConfig
+from bagpipe_hpc.evaluation.standing import Standing
 from bagpipe_hpc.plan.heard import Heard
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.checked_json import FileInfo
-from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic
+from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic, Base
+from bagpipe_hpc.storage.shards.columns import column_words
 from bagpipe_hpc.storage.shards.entries import ShardInfo, TableInfo
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
 
@@ -53,8 +55,10 @@ def test_its_place_counts_the_steps_of_these_rows_alone(monkeypatch: pytest.Monk
     segment = Segment(SegmentKind.TRAIN, 2, 0, 2, 6, samples=65, batch_size=32, checkpoint=True, heard=heard)
     run, arithmetic = Run(Config(model=ModelConfig(embedding_dim=4)), shards, ()), Arithmetic(1, "torch", "cpu", 1)
     files = [FileInfo(name, 5, "1" * 64) for name in ("rows-00000-of-00001.h5", "dense.h5")]
-    manifest = checkpoint_manifest(run, arithmetic, 1, 11, segment, files)
+    base, standing = Base(9, "3" * 64), Standing("auc", 64, best_step=6, best=0.7, to_beat=0.7, without_better=1)
+    manifest = checkpoint_manifest(run, arithmetic, 1, 11, segment, files, base, standing)
     assert (manifest.epoch, manifest.epoch_step, manifest.data_step) == (2, 2, 3)
     assert (manifest.train_samples, manifest.batch_size) == (65, 32)
     assert manifest.vocabularies == "2" * 64
-    assert manifest.heard == heard[:2]
+    assert manifest.columns == column_words(shards) != ()
+    assert (manifest.base, manifest.standing, manifest.heard) == (base, standing, heard[:2])
