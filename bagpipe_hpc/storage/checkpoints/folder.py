@@ -85,12 +85,8 @@ class KeptCheckpoints:
         upto = found[: found.index(newest) + 1]
         best = read_best(newest.parent)
         best_one = [path for path in upto if best is not None and checkpoint_step(path) == best.step]
-        needed: set[Path] = set()
-        for kept in reversed(best_one + upto[-self._keep :]):
-            for directory in _with_bases(kept, self._base_of):
-                if directory in needed:
-                    break
-                needed.add(directory)
+        kept = best_one + upto[-self._keep :]
+        needed = {directory for one in kept for directory in _with_bases(one, self._base_of)}
         remove_checkpoints([directory for directory in upto if directory not in needed])
 
 

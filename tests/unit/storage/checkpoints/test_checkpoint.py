@@ -1,5 +1,6 @@
 """Checkpoints are complete or absent, give back every bit, and say which file is damaged."""
 
+import errno
 import os
 import resource
 import shutil
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.rows.partition import RoundRobinPartition
-from bagpipe_hpc.storage.checkpoints import row_file
+from bagpipe_hpc.storage.checkpoints import row_file, writer
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.checkpoints.finite_files import require_finite
 from bagpipe_hpc.storage.checkpoints.folder import (
@@ -181,9 +182,39 @@ def test_commit_refuses_what_is_not_there(tmp_path: Path) -> None:
     writer.write_dense(*trained_dense())
     with pytest.raises(CheckpointError, match=r"rows-00000-of-00001\.h5: is not there"):
         writer.commit(manifest)
+    (writer.directory.with_name("step-00000100.partial") / "rows-00000-of-00001.h5").write_bytes(b"a part of it")
+    with pytest.raises(CheckpointError, match=r"rows-00000-of-00001\.h5: is not there with \d+ bytes"):
+        writer.commit(manifest)
     with pytest.raises(ValueError, match="step 100, the writer of step 101"):
         CheckpointWriter(tmp_path, 101).commit(manifest)
     assert find_checkpoints(tmp_path) == []
+
+
+def test_names_are_on_the_disk_before_the_earlier_checkpoint_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of the checkpoint, and that of the folder of checkpoints, which may be new."""
+    forced: list[tuple[str, int]] = []
+    folder = tmp_path / "checkpoints"
+    monkeypatch.setattr(writer, "fsync", lambda path: forced.append((path.name, len(list(folder.iterdir())))))
+    for left in (1, 2):
+        path = write_checkpoint(tmp_path, sample_records((4,), 2), (4,))
+        assert forced == [("checkpoints", left), (tmp_path.name, left)]
+        assert list(folder.iterdir()) == [path]
+        forced.clear()
+
+
+def test_a_checkpoint_that_does_not_get_its_name_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    earlier = write_checkpoint(tmp_path, sample_records((4,), 2), (4,), step=1)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Path, "rename", fail)
+    said = r"step-00000002: cannot be written \(.*nput/output error.*\); .* Earlier checkpoints are unharmed"
+    with pytest.raises(CheckpointError, match=said):
+        write_checkpoint(tmp_path, sample_records((4,), 2), (4,), step=2)
+    assert find_checkpoints(tmp_path) == [earlier]
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -249,6 +249,16 @@ def test_replacing_a_checkpoint_removes_what_builds_on_it(tmp_path: Path) -> Non
         load_checkpoint(path).verify()
 
 
+def test_one_without_its_manifest_is_replaced(tmp_path: Path) -> None:
+    """Of which a removal that was cut short has left the rest; what is gone altogether needs none."""
+    path = write_chain(tmp_path, 1)[0]
+    (path / "manifest.json").unlink()
+    assert write_chain(tmp_path, 1) == find_checkpoints(tmp_path) == [path]
+    load_checkpoint(path).verify()
+    remove_checkpoints([path.with_name("step-00000005")])
+    assert find_checkpoints(tmp_path) == [path]
+
+
 def test_kills_around_two_renames_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The earlier checkpoint has another name in between, and keeps it until the later one is there."""
 
