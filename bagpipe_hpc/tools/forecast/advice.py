@@ -1,7 +1,7 @@
 """Recommends settings from plans: the window, the cache, servers and trainers, each with its reason. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from bagpipe_hpc.cluster.server_memory import memory_problem
 from bagpipe_hpc.terminal import counted
@@ -97,19 +97,14 @@ class Split:
     Attributes:
         outlook: the window and the number of trainers.
         server_nodes: nodes with a server each, apart from those of trainers; 0 where one node has all ranks.
-        timing: its predicted times.
+        samples_per_s: predicted samples a second.
         memory: memory of its ranks.
     """
 
     outlook: Outlook
     server_nodes: int
-    timing: Timing = field(repr=False)
-    memory: RankMemory = field(repr=False)
-
-    @property
-    def samples_per_s(self) -> float:
-        """Predicted samples a second."""
-        return self.timing.prediction.samples_per_s if self.timing.prediction else 0.0
+    samples_per_s: float
+    memory: RankMemory
 
 
 def splits_of(nodes: int, trainers: Sequence[int], trainers_per_node: int) -> list[tuple[int, int]]:

@@ -145,8 +145,10 @@ class _Judge:
         for trainers, server_nodes in ways:
             one = chosen[trainers]
             if one.loads:
-                timing = self._timing(one, speeds, server_nodes)
-                splits.append(Split(one, server_nodes, timing, RankMemory.of(one, max(1, server_nodes))))
+                prediction = self._timing(one, speeds, server_nodes).prediction
+                assert prediction is not None, "with nodes comes a time of compute"
+                memory = RankMemory.of(one, max(1, server_nodes))
+                splits.append(Split(one, server_nodes, prediction.samples_per_s, memory))
         if ways and not splits:
             return Advice(counted(nodes, "node"), reasons=("no time of a step can be predicted (-)",), nodes=nodes)
         return advise_nodes(nodes, splits, advice, per_node, int(self._arguments.node_gb * 1e9))

@@ -27,9 +27,9 @@ def outlook(window: int = 4, *, rows: int = 100, limit: int = 0, kb: float = 1.0
     )
 
 
-def timing(step_ms: float, *, samples_per_s: float = 0.0, is_known: bool = True) -> Timing:
+def timing(step_ms: float, *, is_known: bool = True) -> Timing:
     """Of steps that take so long; where `is_known`, with their computing."""
-    prediction: Any = SimpleNamespace(step_s=1e-3 * step_ms, samples_per_s=samples_per_s)
+    prediction: Any = SimpleNamespace(step_s=1e-3 * step_ms)
     return Timing(1e9, 1e-3 * step_ms, 0.0, 0.0, prediction if is_known else None)
 
 
@@ -101,7 +101,7 @@ def split(trainers: int, servers: int, samples_per_s: float, *, trainer_mb: int 
     """Nodes with a server of 2 MB each, beside those of trainers."""
     tables = Need(tables_bytes=2 * MB, fullest_server_bytes=2 * MB)
     memory = RankMemory(servers, Need(), tables, Need(caches_bytes=trainer_mb * MB), 0, 0)
-    return Split(outlook(trainers=trainers), servers, timing(1.0, samples_per_s=samples_per_s), memory)
+    return Split(outlook(trainers=trainers), servers, samples_per_s, memory)
 
 
 ADVICE = {trainers: Advice(f"T = {trainers}", (f"cache.rows={trainers}",)) for trainers in (1, 2, 3)}
