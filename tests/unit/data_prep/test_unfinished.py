@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from bagpipe_hpc.kernels.shared_library import is_built
 from bagpipe_hpc.storage.run_lock import Owner, RunLock
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
+from data_prep.ranks.board import Stage, Tell
 from tests.click_rows import random_rows
 from tests.unit.data_prep.plain_preparation import (
     KilledError,
@@ -198,3 +200,31 @@ def test_a_part_without_its_note_is_parsed_again(tmp_path: Path, monkeypatch: py
     manifest = prepare_clicks([source], out, PrepareSettings(), lines.append)
     assert sum(line.startswith("parsed") for line in lines) == 2
     assert_holds(out, manifest, prepare_naively(random_rows(100, seed=4), 2, 0.1))
+
+
+@pytest.mark.parametrize("tell_every_s", [0.0, 1e9], ids=["of each block", "of each part"])
+@pytest.mark.parametrize("killed", [False, True])
+def test_every_row_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: bool, tell_every_s: float
+) -> None:
+    """Those that an earlier run has parsed when the stage begins. Of bytes, what a kill leaves unused is read again."""
+    told: list[Tell] = []
+    stages: list[Stage] = []
+
+    def noted(kind: type[Any], found: list[Any]) -> Callable[..., Any]:
+        return lambda *arguments, **named: found.append(kind(*arguments, **named)) or found[-1]
+
+    small_blocks(monkeypatch, part_rows=15, range_bytes=9000)
+    monkeypatch.setattr(data_prep.parse_stage, "_TELL_EVERY_S", tell_every_s)
+    source, out = Path(write_text(tmp_path / "clicks", random_rows(100, seed=4))), tmp_path / "out"
+    if killed:
+        with pytest.raises(KilledError):
+            prepare_clicks([str(source)], out, PrepareSettings(), kill_at("parsed", 2))
+    monkeypatch.setattr(data_prep.parse_stage, "Tell", noted(Tell, told))
+    monkeypatch.setattr(data_prep.parse_stage, "Stage", noted(Stage, stages))
+    prepare_clicks([str(source)], out, PrepareSettings(), silent)
+    (stage,) = stages
+    assert (stage.rows > 0) == killed
+    assert stage.rows + sum(one.rows for one in told) == 100
+    again = stage.done + sum(one.done for one in told) - source.stat().st_size
+    assert 0 <= again < (2000 if killed else 1)
