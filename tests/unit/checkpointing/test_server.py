@@ -171,3 +171,17 @@ def test_every_group_is_asked_and_files_are_reported_once(monkeypatch: pytest.Mo
     assert checkpoints._answer() is Answered.MOVED
     assert checkpoints._answer() is Answered.NOTHING
     assert [len(files) for files in reports] == [3]
+
+
+def test_nobody_waits_for_files_that_are_not_written_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainers are answered meanwhile."""
+    checkpoints = Job(monkeypatch, [4]).checkpoints(copies_rows=True)
+    unfinished: Any = SimpleNamespace(done=lambda: False, result=lambda: pytest.fail("it waits"))
+    checkpoints._writing = unfinished
+    assert checkpoints._answer() is Answered.NOTHING
+
+
+def test_servers_of_a_host_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoints = Job(monkeypatch, [4]).checkpoints(copies_rows=True)
+    checkpoints._comms.servers_here = [0, 1]  # type: ignore[misc]
+    assert checkpoints._room() == 0.8 * FREE_BYTES / 2
