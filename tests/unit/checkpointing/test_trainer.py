@@ -2,6 +2,7 @@
 
 import threading
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -62,6 +63,13 @@ class Job:
         patch.setattr(trainer, "send_updated", self._send)
         patch.setattr(trainer, "wait_for_copies", lambda *_: self.happened.append("copied"))
         patch.setattr(trainer, "await_written", self._await_written)
+        self.cleaned: list[tuple[Path, int]] = []
+        patch.setattr(trainer, "remove_unwanted_memories", self._clean)
+        ticks = count(1000)
+        patch.setattr(trainer, "time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
+        self._write_dense = CheckpointWriter.write_dense
+        patch.setattr(CheckpointWriter, "write_dense", lambda writer, *dense: self._write_late(writer, dense))
+        self._longest_s = 2 * timeout_s
         record: Any = SimpleNamespace(
             saving=lambda step: self.happened.append(f"saving {step}"),
             checkpoint=lambda manifest, directory, *seconds: self._tell(manifest.step, directory, seconds),
@@ -89,9 +97,15 @@ class Job:
     def _send(self, comm: Any, group: int, told: list[Any], timeout_s: float) -> None:  # noqa: ARG002
         self.happened.append((comm, group, [places.tolist() for places in told]))
 
-    def _await_written(self, comm: Any, servers: range, timeout_s: float) -> list[Any]:
+    def _write_late(self, writer: CheckpointWriter, dense: Any) -> Any:
+        assert self.may_end.wait(self._longest_s)
+        return self._write_dense(writer, *dense)
+
+    def _clean(self, output: Path) -> None:
+        self.cleaned.append((output, len(find_checkpoints(output))))
+
+    def _await_written(self, comm: Any, servers: range, timeout_s: float) -> list[Any]:  # noqa: ARG002
         assert (comm, servers) == ("saving", range(2))
-        assert self.may_end.wait(2 * timeout_s)
         if self.failure:
             raise self.failure
         writer, records = CheckpointWriter(self.output, self._steps.pop(0)), sample_records(ROWS, 3)
@@ -108,7 +122,7 @@ class Job:
 
     def _tell(self, step: int, directory: Path, seconds: tuple[float, float]) -> None:
         assert directory == self.output / CHECKPOINTS_FOLDER / checkpoint_name(step)
-        assert 0.0 <= seconds[0] <= seconds[1]
+        assert seconds == (1.0, 2.0), "it asks for the time before, behind the copies, and now"
         self.happened.append(f"complete {step}")
 
 
@@ -222,6 +236,7 @@ def test_as_many_are_kept_as_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_p
         job.save(step, [])
     job.checkpoints.finish()
     assert [path.name for path in find_checkpoints(tmp_path)] == [checkpoint_name(2), checkpoint_name(3)]
+    assert job.cleaned == [(tmp_path, kept) for kept in (1, 2, 2)], "of what policies remember, behind each"
 
 
 def test_what_a_checkpoint_fails_of_is_raised_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
