@@ -185,3 +185,12 @@ def test_servers_of_a_host_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> 
     checkpoints = Job(monkeypatch, [4]).checkpoints(copies_rows=True)
     checkpoints._comms.servers_here = [0, 1]  # type: ignore[misc]
     assert checkpoints._room() == 0.8 * FREE_BYTES / 2
+
+
+def test_what_memory_lacks_for_a_copy_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = Job(monkeypatch, [100_000])
+    monkeypatch.setattr(server, "free_bytes", lambda: 1_500_000)
+    job.save(copies_rows=True, holds_all=True, wait_s=STANDING_S)
+    assert "checkpoint of step 1: a copy of the rows takes 1.6 MB, and 1.2 MB are free for it" in caplog.text

@@ -12,13 +12,15 @@ import pytest
 
 from bagpipe_hpc.cli import commands as cli
 from bagpipe_hpc.config.file import load_config
+from bagpipe_hpc.config.schema import Config, LookaheadConfig
 from bagpipe_hpc.preparation.prepare import prepare_run
 from bagpipe_hpc.preparation.saved_plans import find_need
 from bagpipe_hpc.preparation.window_choice import choose_window
 from bagpipe_hpc.run.run import Run
-from bagpipe_hpc.tools.forecast import pace, sweep
-from bagpipe_hpc.tools.forecast.forecast import _usual_trainers
+from bagpipe_hpc.simulation.cluster import Cluster
+from bagpipe_hpc.tools.forecast import forecast, pace, sweep
 from bagpipe_hpc.tools.forecast.sweep import plan_all
+from bagpipe_hpc.tools.forecast.timing import Timing
 from bagpipe_hpc.tools.policy_comparison.traffic import measure_traffic
 from tests.unit.tools.small_clicks import small_config
 
@@ -97,6 +99,18 @@ def test_windows_beyond_the_longest_segment_are_one(config: Path) -> None:
     outlooks = plan_all(run, [1], [100, 200], 0, silent)
     assert [one.lookahead for one in outlooks] == [run.longest_segment + 1]
     assert not outlooks[0].loads  # no steady state
+
+
+@pytest.mark.parametrize(("batches", "loads"), [(0, 2 * 2 + 3), (6, 2 * 2 + 2)])
+def test_time_is_that_of_a_steady_state(
+    config: Path, monkeypatch: pytest.MonkeyPatch, batches: int, loads: int
+) -> None:
+    """Of the longest segment of training: a window before and after its batches, and the closing plan."""
+    monkeypatch.setattr(sweep, "_STEADY_BATCHES", 3)
+    run = run_of(config, "train.evaluate_every_steps=14", "train.batch_size=45")
+    assert [segment.batches for segment in run.schedule if segment.is_training] == [14, 6]
+    (one,) = plan_all(run, [1], [2], batches, silent)
+    assert [load.samples for load in one.loads] == [45] * loads + [0]
 
 
 def test_long_planning_says_how_far_it_is(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,12 +199,63 @@ def test_a_cache_that_is_too_small_is_told(config: Path, capsys: pytest.CaptureF
     assert found["memory"] == []
 
 
+def test_times_are_those_of_the_cluster_that_is_asked_for(
+    config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `--server-nodes` for the tables; with `--nodes` all that have no trainers have servers."""
+    clusters: list[Cluster] = []
+    time_plans = forecast.time_plans
+
+    def noted(loads: Any, window: Any, cluster: Cluster, *others: Any) -> Timing:
+        clusters.append(cluster)
+        return time_plans(loads, window, cluster, *others)
+
+    monkeypatch.setattr(forecast, "time_plans", noted)
+    sums = ["train.dense_sums=mpi", "train.sums_thread=mover", "train.row_sums=bfloat16"]
+    speeds = ["--gbit-per-s", 8, "--latency-us", 30, "--oracle-us-per-sample", 2]
+    computing = ["--compute-us-per-sample", 1000, "--compute-us-per-step", 5000]
+    nodes = ["--trainers", 2, "--server-nodes", 3, "--trainers-per-node", 2, "--nodes", 5]
+    _, found = planned(capsys, config, *SMALL, *sums, "--lookahead", 4, *speeds, *computing, *nodes)
+    asked = Cluster(
+        trainers=2,
+        trainers_per_host=2,
+        server_hosts=3,
+        bytes_per_s=1e9,
+        latency_s=pytest.approx(30e-6),
+        plan_s_per_sample=pytest.approx(2e-6),
+        compute_s_per_sample=pytest.approx(1e-3),
+        compute_s_per_step=pytest.approx(5e-3),
+        dense_sums="mpi",
+        has_sums_thread=False,
+        row_sum_bytes=2,
+    )
+    assert clusters == [asked, replace(asked, server_hosts=4)]
+    assert [memory["servers"] for memory in found["memory"]] == [3]
+    assert found["recommended"][1]["servers"] == 4
+    planned(capsys, config, *SMALL, "--lookahead", 4, *nodes[:2], "--server-nodes", 0)
+    assert (clusters[-1].server_hosts, clusters[-1].has_sums_thread, clusters[-1].row_sum_bytes) == (0, True, 4)
+
+
+@pytest.mark.parametrize(
+    ("asked", "tried"), [(40, [1, 10, 20, 40, 80, 160]), (6, [1, 2, 3, 6, 12, 24]), (1, [1, 2, 4])]
+)
+def test_windows_are_parts_and_multiples_of_the_setting(asked: int, tried: list[int]) -> None:
+    arguments: Any = SimpleNamespace(save=None, lookahead=None)
+    assert forecast._lookaheads(arguments, Config(lookahead=LookaheadConfig(batches=asked))) == tried
+
+
+def test_a_run_is_planned_from_its_start(config: Path) -> None:
+    """Whatever it would go on from."""
+    run = forecast.plain_run(load_config(config, [*SMALL, "train.resume=/nowhere"]))
+    assert (run.schedule[0].first_step, run.config.train.resume) == (0, "")
+
+
 def test_trainers_leave_a_node_of_each_number() -> None:
     """Or take half of the nodes, a quarter and so on."""
 
     def usual(nodes: list[int] | None, per_node: int) -> list[int]:
         arguments: Any = SimpleNamespace(nodes=nodes, trainers_per_node=per_node)
-        return sorted(_usual_trainers(arguments))
+        return sorted(forecast._usual_trainers(arguments))
 
     assert usual(None, 4) == [2]
     assert usual([1], 4) == [4]
@@ -211,6 +276,8 @@ def test_plans_are_kept_for_a_run(config: Path, tmp_path: Path, capsys: pytest.C
 def test_nodes_get_servers_and_trainers(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--nodes", 1, 4, "--lookahead", 4, "--compute-us-per-sample", 1000]
     printed, found = planned(capsys, config, *SMALL, *options)
+    assert "\n-: " not in printed
+    assert "--batches" not in printed
     one, four = (advice for advice in found["recommended"] if advice["nodes"])
     assert (one["trainers"], one["servers"]) == (1, 1)
     assert (four["trainers"], four["servers"]) == (3, 1)
@@ -221,6 +288,8 @@ def test_nodes_get_servers_and_trainers(config: Path, capsys: pytest.CaptureFixt
     assert [advice["settings"] for advice in told] == [[], []]
     assert "tables" in told[1]["reasons"][0]
     printed, _ = planned(capsys, config, *SMALL, *options, "--batches", 3)
+    assert "--batches: peaks are those of the batches that were planned; later ones may need more rows" in printed
+    assert "-: no segment is longer than twice the window" in printed
     assert "  4 nodes: nothing\n    no time of a step can be predicted (-)\n" in printed
 
 
