@@ -35,6 +35,17 @@ def test_several_calls_may_be_under_way_at_once(routes, transfers, monkeypatch):
             write_beside_a_get(ranks, rng, kind)
 
 
+@pytest.mark.mpi(min_size=4)
+@pytest.mark.parametrize(
+    ("way", "transfers", "most"),
+    [("loads", "messages", 2), ("transfers", "messages", 2), ("transfers", "one_sided", 1), ("on disk", "messages", 2)],
+)
+def test_as_many_calls_as_the_way_of_rows_is_good_for(way, transfers, most):
+    """Of one-sided calls one: a put waits for all that are under way."""
+    with ranks_of(ROUTES[f"one server, {way}"], transfers) as ranks:
+        assert ranks.window.most_at_once == most
+
+
 def move_beside_each_other(ranks: Ranks, rng: np.random.Generator) -> None:
     """A get and a put; the one that was started last may be complete first."""
     shares = np.array_split(rng.permutation(len(ranks.table)), 2 * ranks.trainers)
