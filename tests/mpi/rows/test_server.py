@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from mpi4py import MPI
 
-from bagpipe_hpc.mpi.rows.client import TAG_DONE, TAG_ROWS
+from bagpipe_hpc.mpi.rows.client import TAG_DONE, TAG_GET, TAG_ROWS
 from bagpipe_hpc.mpi.rows.server import RowServer, SharedRows
+from bagpipe_hpc.mpi.waiting import Answered
 from bagpipe_hpc.rows.store import Use
 
 
@@ -97,3 +99,25 @@ def test_a_call_uses_what_has_come_and_is_answered_then(kind, moved):
         assert noted == moved[: len(noted)]
     assert noted == moved
     assert [request.is_complete for request in sent] == [True], "MPI reads what is sent until then"
+
+
+@pytest.mark.mpi(min_size=3)
+def test_a_server_says_whether_anything_has_moved():
+    """So that it looks again at once, after a while, or as seldom as it may."""
+    asked: Any = SimpleNamespace(is_complete=False)
+    asked.Test = lambda: asked.is_complete
+    coming = [SimpleNamespace(Irecv=lambda _: asked)]
+
+    def probe(_: int, tag: int, status: MPI.Status) -> Any:
+        if tag != TAG_GET or not coming:
+            return None
+        status.Set_source(3)
+        status.Set_elements(MPI.INT32_T, 0)
+        return coming.pop()
+
+    comm: Any = SimpleNamespace(Improbe=probe)
+    server = RowServer(comm, SimpleNamespace(width=2, begin=lambda *_: None, work=lambda: None))
+    found = [server.answer(), server.answer()]
+    asked.is_complete = True
+    found += [server.answer(), server.answer()]
+    assert found == [Answered.MOVED, Answered.WAITING, Answered.MOVED, Answered.NOTHING]
