@@ -157,6 +157,31 @@ def test_false_rows_are_refused(tmp_path: Path, rows: list[int], monkeypatch: py
             saved.read_server(RoundRobinPartition(ROWS, 1), 0, np.zeros((ROWS, 5), np.float32))
 
 
+@pytest.mark.parametrize("damaged", [0, 1, 2])
+def test_the_lists_of_all_files_are_checked_by_one_of_several(tmp_path: Path, damaged: int) -> None:
+    """Those of increments, too, before any row is read."""
+    full = write_chain(tmp_path, 1)[0]
+    updated = np.arange(ROWS)
+    path = write_checkpoint(tmp_path, sample_records(TABLES, 5), TABLES, servers=3, base=full, updated=updated)
+    with h5py.File(path / f"rows-0000{damaged}-of-00003.h5", "r+") as file:
+        file["rows"][0] = ROWS - 1
+    with load_checkpoint(path).open_rows() as saved:
+        saved.check_rows((damaged + 1) % 2, 2)
+        with pytest.raises(CheckpointError, match=f"rows-0000{damaged}-of-00003.h5: rows are not ascending"):
+            saved.check_rows(damaged % 2, 2)
+
+
+def test_a_server_whose_rows_are_not_all_there_is_told(tmp_path: Path) -> None:
+    path = write_chain(tmp_path, 1)[0]
+    with h5py.File(path / "rows-00001-of-00002.h5", "r+") as file:
+        file["runs"][:] = [[0, 2, ROWS // 2]]
+    with (
+        load_checkpoint(path).open_rows() as saved,
+        pytest.raises(CheckpointError, match=r"step-00000010: has 0 of the 6 rows of server 1; use another"),
+    ):
+        saved.read_server(RoundRobinPartition(ROWS, 2), 1, np.zeros((6, 5), np.float32))
+
+
 def test_row_numbers_must_be_as_many_as_records(tmp_path: Path) -> None:
     _, path = write_chain(tmp_path, 2)
     with h5py.File(path / "rows-00000-of-00002.h5", "r+") as file:
