@@ -40,11 +40,12 @@ find_python() {
   local candidate
   for candidate in ${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11}; do
     # Of an active virtual environment, the Python that it was made from: the environment may be about to be replaced.
-    if "$candidate" -c 'import sys; sys.exit(1) if sys.version_info < (3, 11) else print(sys._base_executable)' 2>/dev/null; then
+    # Ubuntu 22.04's python3.11 is 3.11.0rc1, which lacks what torch asks for.
+    if "$candidate" -c 'import sys; sys.exit(1) if sys.version_info < (3, 11, 0, "final") else print(sys._base_executable)' 2>/dev/null; then
       return
     fi
   done
-  fail "no Python 3.11 or newer found (looked for ${PYTHON:-python3, python3.14 ... python3.11}); install one, or name it with PYTHON="
+  fail "no Python 3.11 or newer found, or a release candidate alone (looked for ${PYTHON:-python3, python3.14 ... python3.11}); install one, or name it with PYTHON="
 }
 
 check_machine() {
