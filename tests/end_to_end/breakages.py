@@ -1,8 +1,7 @@
 """Breaks one thing in a running job: a rule (mutants, which a comparison sees) or a part (`faults.py`)."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -24,21 +23,15 @@ from bagpipe_hpc.mpi.rows.transfer import PendingRows
 from bagpipe_hpc.mpi.rows.window import RowWindow
 from bagpipe_hpc.plan.batch_plan import TrainerPlan
 from bagpipe_hpc.planning.capacity import CacheNeed
-from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
-from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
-from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.segment_planner import measure_segment
-from bagpipe_hpc.planning.slots import UNLIMITED, CacheSlots
-from bagpipe_hpc.planning.window import Window
+from bagpipe_hpc.planning.slots import CacheSlots
 from bagpipe_hpc.preparation.window_choice import choose_window
 from bagpipe_hpc.roles.mover.mover import Mover
 from bagpipe_hpc.roles.mover.row_traffic import RowTraffic
 from bagpipe_hpc.rows.updated import UpdatedRows
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step import row_gradients
-from bagpipe_hpc.step.dense import passes
 from bagpipe_hpc.step.ready_batch import ReadyBatch
-from bagpipe_hpc.step.sharing.home_rows import HomeRows
 from bagpipe_hpc.step.sharing.home_sums import HomeSums
 from bagpipe_hpc.step.sharing.replicated_rows import DelayedUpdate, ReplicatedRows
 from bagpipe_hpc.step.slice_step import SliceStep
@@ -47,6 +40,7 @@ from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.checkpoints.row_file import SelectedRows
 from tests.end_to_end.addition_mutants import ADDITION_MUTANTS, LOOKS_UP_LATE, look_up_late
 from tests.end_to_end.faults import FAULTS, Breakage, Patch
+from tests.end_to_end.home_mutants import HOME_MUTANTS
 from tests.end_to_end.late_mutants import (
     AT_ONCE,
     CLIPPED,
@@ -55,28 +49,11 @@ from tests.end_to_end.late_mutants import (
     LATE_MUTANTS,
     sum_in_small_groups,
 )
+from tests.end_to_end.planner_mutants import use_planner
 from tests.unit.planning.lookahead import mutants
 
 RESUMED_AT = 18
 """Step that a run goes on from."""
-
-
-def use_planner(mutant: type[LookaheadPlanner]) -> Breakage:
-    """Let the oracle plan with a broken rule; the cache's need is still measured with the sound one."""
-    sound_planner = LookaheadPolicy.planner
-
-    def planner(
-        policy: LookaheadPolicy, window: Window, shared_capacity: int = UNLIMITED, private_capacity: int = UNLIMITED
-    ) -> Planner:
-        if shared_capacity == UNLIMITED:
-            return sound_planner(policy, window)
-        facts = policy.facts
-        return mutant(facts.total_rows, facts.trainers, window, shared_capacity, private_capacity, verify=facts.verify)
-
-    def install(patch: Patch) -> None:
-        patch(LookaheadPolicy, "planner", planner)
-
-    return install
 
 
 def drop_the_delayed_reduction(patch: Patch) -> None:
@@ -132,18 +109,6 @@ def update_delayed_rows_at_the_next_steps_rate(patch: Patch) -> None:
     patch(ReplicatedRows, "finish_delayed", finish_late)
 
 
-def drop_late_gradients_of_others(patch: Patch) -> None:
-    """A home applies later(x) with its own gradients only."""
-    begin = HomeRows._begin_totals
-
-    def sum_own(self: HomeRows, late: Any) -> None:
-        for of_group in late.sums:
-            of_group.arrival.rows[:] = 0
-        begin(self, late)
-
-    patch(HomeRows, "_begin_totals", sum_own)
-
-
 def sum_each_host_first(patch: Patch) -> None:
     """A host adds its trainers' gradients to zero, and the sum to what earlier hosts have."""
     start = HostChain.start
@@ -162,28 +127,6 @@ def keep_sums_on_their_host(patch: Patch) -> None:
     """A trainer that holds a row once for its host takes the sum up to its host for that of all."""
     of = HomeSums.of
     patch(HomeSums, "of", lambda self, total: of(self, total._replace(over_hosts=None)))
-
-
-def take_no_next_copies(patch: Patch) -> None:
-    """A trainer reads the copies that it had two batches ago where the batch before has updated the rows."""
-
-    def drop_next(self: HomeRows, _: object) -> None:
-        coming, self._next = self._next, []
-        self._wait([arrival for _, arrival in coming], "copies that are dropped")
-
-    patch(HomeRows, "_take_next", drop_next)
-
-
-def let_gradients_leave_early(patch: Patch) -> None:
-    """Gradients of embeddings are taken, summed and sent before the backward pass has computed them."""
-
-    @contextmanager
-    def not_noticing(groups: Mapping[int, object], complete: Callable[[int], None]) -> Iterator[None]:
-        for key in groups:
-            complete(key)
-        yield
-
-    patch(passes, "noticing", not_noticing)
 
 
 def leave_behind_the_pass(patch: Patch) -> None:
@@ -342,11 +285,6 @@ MUTANTS: dict[str, Breakage] = {
     # These two end the job, so other ranks have to start for what follows.
     "wrong write-back owner": use_planner(mutants.WrongWriter),
     "private without the dead test": use_planner(mutants.PrivateWithoutDeadTest),
-}
-HOME_MUTANTS: dict[str, Breakage] = {
-    "homes drop late gradients of others": drop_late_gradients_of_others,
-    "copies of updated rows are not taken in": take_no_next_copies,
-    "gradients leave before they are complete": let_gradients_leave_early,
 }
 TIER_MUTANTS: dict[str, Breakage] = {
     "hosts sum before they add": sum_each_host_first,

@@ -9,7 +9,8 @@ from subprocess import CompletedProcess
 import pytest
 
 from bagpipe_hpc.tools.compare import compare
-from tests.end_to_end.breakages import HOME_MUTANTS, LEAVES_LATE, MICRO_BATCH_MUTANTS, MUTANTS, NOTHING
+from tests.end_to_end.breakages import LEAVES_LATE, MICRO_BATCH_MUTANTS, MUTANTS, NOTHING
+from tests.end_to_end.home_mutants import COPIES_TOO_SOON, HOME_MUTANTS
 from tests.end_to_end.late_mutants import AT_ONCE, CLIPPED, FIRST_LAYERS, IN_SMALL_GROUPS, LATE_MUTANTS, READ_TOO_SOON
 from tests.end_to_end.test_equality import DRIVER, train
 from tests.fork_server import forked_rank
@@ -102,7 +103,12 @@ def test_mutant_is_killed(
 
 @pytest.mark.parametrize(
     "mutant",
-    ["a row is not written back", pytest.param("prefetch before the write-back barrier", marks=pytest.mark.slow)],
+    [
+        "a row is not written back",
+        COPIES_TOO_SOON,
+        pytest.param("prefetch before the write-back barrier", marks=pytest.mark.slow),
+        pytest.param("copies of updated rows are not taken in", marks=pytest.mark.slow),
+    ],
 )
 def test_verification_catches_a_stale_row(mutant: str, short_config: Path, run_ranks: RunRanks, tmp_path: Path) -> None:
     """`debug.verify_rows` names the row, the batch and both versions at the first stale read; rows have one home."""

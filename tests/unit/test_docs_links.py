@@ -100,13 +100,14 @@ def test_the_mutants_of_the_exactness_page_are_those_of_the_tests() -> None:
     import mpi4py
 
     mpi4py.rc.initialize = False  # the mutants of a run patch what talks through MPI
-    from tests.end_to_end.breakages import HOME_MUTANTS, MICRO_BATCH_MUTANTS, MUTANTS
+    from tests.end_to_end.breakages import MICRO_BATCH_MUTANTS, MUTANTS
+    from tests.end_to_end.home_mutants import HOME_MUTANTS
     from tests.end_to_end.late_mutants import LATE_MUTANTS
     from tests.mpi.rows import test_exchange as exchange
     from tests.unit.plan import test_full_batches as full_batches
     from tests.unit.plan import test_neighbours as neighbours
     from tests.unit.planning.homes import test_choice as choice
-    from tests.unit.planning.lookahead import test_home_rules as home_rules
+    from tests.unit.planning.lookahead import home_mutants as home_rules
     from tests.unit.planning.lookahead import test_rules as rules
     from tests.unit.storage.plans import test_plan_file as plan_file
 

@@ -14,13 +14,12 @@ from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.plan.exchange import Exchange, ExchangeCounts, Kind
 from bagpipe_hpc.plan.exchange_grid import EXCHANGES, Grid, choose_grid
 from bagpipe_hpc.plan.slices import slice_bounds
-from bagpipe_hpc.planning.batch_rows import Bools, LoadedBatch
 from bagpipe_hpc.planning.checking.executor import PlanExecutor, train_plainly
-from bagpipe_hpc.planning.homes.slots import HomeSlots, UsedBatch
 from bagpipe_hpc.planning.lookahead.home_rules import HomePlanner
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
 from tests.drawing import share_of
+from tests.unit.planning.lookahead import home_mutants
 from tests.unit.planning.lookahead.rule_model import Rules
 from tests.unit.planning.lookahead.test_against_model import TABLE_ROWS, as_set, rules
 
@@ -205,66 +204,11 @@ def test_where_slots_are_few_rows_are_fetched_later(seed: int) -> None:
             np.testing.assert_array_equal(own.positions, before.positions)
 
 
-class NowFromTheBatchAfterNext(HomePlanner):
-    """What the batch after next uses is summed now; the next one's rows later."""
-
-    def is_needed_now(self, batch: LoadedBatch, following: LoadedBatch | None, private: Bools) -> Bools:  # noqa: ARG002
-        after = self._loaded[1] if len(self._loaded) > 1 else None
-        return super().is_needed_now(batch, after, private)
-
-
-class CopiesNothingNow(HomePlanner):
-    """All copies for the next batch leave as the rest does, before the update of what this one uses."""
-
-    def copied_now(self, batch: UsedBatch, following: LoadedBatch | None) -> Bools | None:  # noqa: ARG002
-        return None
-
-
-class RetiresEarly(HomePlanner):
-    """Rows are retired with the group of the batch before."""
-
-    def retiring_group(self, number: int) -> int:
-        return self.window.group_that_retires(max(0, number - 1))
-
-
-class SumsItsOwnAlone(HomePlanner):
-    """A home sums the gradients of its own slice, and drops those of others."""
-
-    def _sums(self, batch: UsedBatch, placed: Any, pairs: Bools) -> Any:
-        own = placed.homes[batch.pair_rows] == batch.pair_users
-        return super()._sums(batch, placed, pairs & own)
-
-
-class OneAreaOfCopies(HomeSlots):
-    """Copies of two batches lie in the same slots."""
-
-    def first_copy(self, number: int) -> int:  # noqa: ARG002
-        return 0
-
-
-class CopiesInOneArea(HomePlanner):
-    """Copies for the next batch overwrite those that this one reads."""
-
-    def __init__(self, *arguments: Any, **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
-        self.rows.__class__ = OneAreaOfCopies
-
-
-class SendsByTrainer(HomePlanner):
-    """Over a grid, rows lie in the order of the trainers that they are for, as if they were sent directly."""
-
-    def sending_places(self) -> np.ndarray:
-        return np.arange(self.trainers)
-
-
-MUTANTS = [NowFromTheBatchAfterNext, CopiesNothingNow, RetiresEarly, SumsItsOwnAlone, CopiesInOneArea, SendsByTrainer]
-
-
-@pytest.mark.parametrize("mutant", MUTANTS)
+@pytest.mark.parametrize("mutant", home_mutants.MUTANTS)
 def test_a_broken_rule_is_found(mutant: type[HomePlanner]) -> None:
     rng = np.random.default_rng(1)
     batches = [Bags.one_hot(rng.integers(0, TABLE_ROWS, (6, 3))) for _ in range(14)]
-    trainers, grid = (4, Grid(2, 2)) if mutant is SendsByTrainer else (3, Grid.direct(3))
+    trainers, grid = (4, Grid(2, 2)) if mutant is home_mutants.SendsByTrainer else (3, Grid.direct(3))
     model = Rules(batches, trainers, 4, 1)
     wanted = train_plainly(batches, TABLE_ROWS)
     found = []
