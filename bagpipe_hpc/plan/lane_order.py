@@ -10,6 +10,7 @@ import numpy as np
 
 from bagpipe_hpc.plan.bags import Int64s
 from bagpipe_hpc.plan.sample_order import SampleOrder
+from bagpipe_hpc.plan.slices import slice_bounds
 
 LEAST_BLOCKS = 8
 """Of a lane: about two of them are read twice."""
@@ -95,3 +96,12 @@ def usable_lanes(wanted: int, blocks: int, batch_size: int) -> int:
     while wanted > 1 and (wanted > batch_size or wanted * LEAST_BLOCKS > blocks):
         wanted //= 2
     return wanted
+
+
+def pieces_of_lanes(batch_size: int, lanes: int, trainers: int) -> int:
+    """Into how many pieces the lanes of a full batch are cut by the slices of its trainers, who read a block for each.
+
+    As many as there are lanes if no slice begins within one, as where their number divides lanes and batch size.
+    """
+    cuts = {lane * batch_size // lanes for lane in range(lanes)}.union(slice_bounds(batch_size, trainers))
+    return len(cuts) - 1  # the end of the batch is among them

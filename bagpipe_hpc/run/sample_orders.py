@@ -11,7 +11,7 @@ from bagpipe_hpc.config.doors import POLICIES
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import PlanError
 from bagpipe_hpc.plan.heard import Heard
-from bagpipe_hpc.plan.lane_order import AUTOMATIC, LaneOrder, automatic_lanes, usable_lanes
+from bagpipe_hpc.plan.lane_order import AUTOMATIC, LaneOrder, automatic_lanes, pieces_of_lanes, usable_lanes
 from bagpipe_hpc.plan.sample_order import SampleOrder, ShardBlocks, require_each_once
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.plan.section_order import Section, SectionOrder
@@ -22,6 +22,8 @@ from bagpipe_hpc.storage.shards.manifest import ShardManifest
 
 _MOST_OPEN_BYTES = 1 << 30
 """Of an oracle's open blocks, where the data decide how many lanes there are."""
+_MUCH_READ = 1.1
+"""Times of what a trainer needs that it may read without a word."""
 _MARKED_PIECES = 8
 """Of an order, which ranks compare."""
 
@@ -120,13 +122,17 @@ class SampleOrders:
     def remark(self, trainers: int) -> str:
         """What is to be said of the lanes of a run with so many trainers; empty if nothing."""
         data, lanes = self._config.data, self.lanes
-        if data.lanes == 1 or (lanes == data.lanes and lanes >= trainers):
+        if data.lanes == 1:
             return ""
-        if data.lanes == AUTOMATIC:
-            return f"batches are put together from {lanes} lanes of the data (data.lanes = 0)" * (lanes > 1)
         if not data.shuffle or not takes_lanes(self._config.policy.name):
-            return f"data.lanes = {data.lanes}: without effect, since nothing is shuffled or the policy orders samples"
-        shared = f"; {trainers} trainers read {trainers / lanes:.1f} times as much as they need" * (lanes < trainers)
+            what = "without effect, since nothing is shuffled or the policy orders samples"
+            return "" if data.lanes == AUTOMATIC else f"data.lanes = {data.lanes}: {what}"
+        read = pieces_of_lanes(self._config.train.batch_size, lanes, trainers) / lanes
+        shared = f"; {trainers} trainers read {read:.1f} times as much as they need" * (read > _MUCH_READ)
+        if data.lanes == AUTOMATIC:  # so few data that there is one lane are soon read
+            return f"batches are put together from {lanes} lanes of the data (data.lanes = 0){shared}" * (lanes > 1)
+        if lanes == data.lanes:
+            return f"data.lanes = {lanes}{shared}: take a multiple of the number of trainers" * bool(shared)
         return (
             f"data.lanes = {data.lanes}: {lanes} of them are used{shared}; more training rows, a larger "
             "train.batch_size or smaller data.block_rows have room for more"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bagpipe_hpc.plan.bags import Int64s
-from bagpipe_hpc.plan.lane_order import LaneOrder, automatic_lanes, usable_lanes
+from bagpipe_hpc.plan.lane_order import LaneOrder, automatic_lanes, pieces_of_lanes, usable_lanes
 from bagpipe_hpc.plan.sample_layout import SampleLayout
 from bagpipe_hpc.plan.sample_order import SampleOrder, ShardBlocks
 from bagpipe_hpc.plan.slices import slice_bounds
@@ -109,6 +109,15 @@ def test_what_is_used_of_a_piece_is_counted(order: LaneOrder, has_lanes: bool, d
     assert [layout.used(piece, first, last) for piece in range(len(layout.numbers))] == [
         found[piece] for piece in range(len(layout.numbers))
     ]
+
+
+@given(lane_orders(), st.integers(1, 60))
+def test_pieces_of_lanes_are_those_that_slices_have(order: LaneOrder, trainers: int) -> None:
+    """Of a full batch: for each trainer the lanes that have samples of its slice."""
+    if order.blocks.rows >= order.batch_size:
+        slices = pairwise(slice_bounds(order.batch_size, trainers))
+        found = sum(order.lanes_between(first, last).size for first, last in slices if first < last)
+        assert pieces_of_lanes(order.batch_size, order.lanes, trainers) == found
 
 
 @given(lane_orders(), st.integers(1, 60))

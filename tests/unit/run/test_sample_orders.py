@@ -130,7 +130,8 @@ def test_an_order_that_there_is_not_is_its_policys(kind: type, said: str) -> Non
     ("settings", "lanes", "told"),
     [
         ({"lanes": 1}, 1, None),
-        ({"lanes": 3}, 3, None),
+        ({"lanes": 2}, 2, None),
+        ({"lanes": 3}, 3, "data.lanes = 3; 2 trainers read 1.3 times as much as they need: take a multiple"),
         ({"lanes": 16}, 2, "data.lanes = 16: 2 of them are used; more training rows"),
         ({"lanes": 16, "block_rows": 4}, 4, "data.lanes = 16: 4 of them are used; more training rows"),
         ({"lanes": 9, "shuffle": False}, 1, "data.lanes = 9: without effect, since nothing is shuffled"),
@@ -168,8 +169,19 @@ def test_open_blocks_have_a_limit_where_the_data_decide(monkeypatch: pytest.Monk
     assert orders(ragged, lanes=0, block_rows=1).lanes == 2
 
 
+@pytest.mark.parametrize(("trainers", "times"), [(1, ""), (8, ""), (3, "1.1"), (6, "1.2"), (32, "2.0")])
+def test_trainers_that_read_more_than_they_need_are_told_of(trainers: int, times: str) -> None:
+    """Of 16 lanes, of each of which a batch takes 4 samples: 6 slices cut 4 of them in two, 3 slices 2 of them."""
+    manifest = replace(ONE_HOT, train=(ShardInfo("train-0.h5", 32 * 16, 0, 1, ""),))
+    said = "batches are put together from 16 lanes of the data (data.lanes = 0)"
+    more = f"; {trainers} trainers read {times} times as much as they need" * bool(times)
+    assert orders(manifest, lanes=0, block_rows=1).remark(trainers) == said + more
+
+
 def test_more_trainers_than_lanes_are_told_of() -> None:
-    assert "; 8 trainers read 2.7 times as much as they need; " in orders(lanes=3).remark(8)
+    """Three lanes of 21 and 22 samples, and eight slices of 8: ten pieces."""
+    assert orders(lanes=3).remark(8).startswith("data.lanes = 3; 8 trainers read 3.3 times as much as they need: ")
+    assert "2 of them are used; 3 trainers read 2.0 times as much as they need; " in orders(lanes=16).remark(3)
 
 
 def test_open_blocks_are_counted() -> None:
