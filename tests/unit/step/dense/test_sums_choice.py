@@ -70,3 +70,21 @@ def test_horovod_among_more_trainers_than_cores_is_warned_of(
     choice = choose_dense_sums(setting, found)
     assert ("train.dense_sums=auto" in choice.warning) is warned
     assert bool(choice.warning) is warned
+
+
+@pytest.mark.parametrize(
+    ("setting", "found", "warned"),
+    [
+        ("horovod", trainers(64, cores=256, threads=1), True),
+        ("horovod", trainers(63, cores=256, threads=1), False),
+        ("horovod", trainers(64, cores=256, threads=1, has_gpu=True), False),
+        ("mpi", trainers(64, cores=256, threads=1), False),
+        ("grid", trainers(64, cores=256, threads=1), False),
+        ("auto", trainers(64, cores=256, threads=1), False),
+    ],
+)
+def test_horovod_among_many_trainers_is_warned_of(setting: str, found: list[TrainerCores], *, warned: bool) -> None:
+    """By default Horovod sums, however many trainers there are."""
+    warning = choose_dense_sums(setting, found).warning
+    assert warning.startswith("64 trainers: sums by Horovod are predicted to make steps longer") is warned
+    assert bool(warning) is warned
