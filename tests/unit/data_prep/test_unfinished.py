@@ -215,13 +215,13 @@ def test_every_row_is_told_once(
         return lambda *arguments, **named: found.append(kind(*arguments, **named)) or found[-1]
 
     small_blocks(monkeypatch, part_rows=15, range_bytes=9000)
-    monkeypatch.setattr(data_prep.parse_stage, "_TELL_EVERY_S", tell_every_s)
+    monkeypatch.setattr(data_prep.stages.parse, "_TELL_EVERY_S", tell_every_s)
     source, out = Path(write_text(tmp_path / "clicks", random_rows(100, seed=4))), tmp_path / "out"
     if killed:
         with pytest.raises(KilledError):
             prepare_clicks([str(source)], out, PrepareSettings(), kill_at("parsed", 2))
-    monkeypatch.setattr(data_prep.parse_stage, "Tell", noted(Tell, told))
-    monkeypatch.setattr(data_prep.parse_stage, "Stage", noted(Stage, stages))
+    monkeypatch.setattr(data_prep.stages.parse, "Tell", noted(Tell, told))
+    monkeypatch.setattr(data_prep.stages.parse, "Stage", noted(Stage, stages))
     prepare_clicks([str(source)], out, PrepareSettings(), silent)
     (stage,) = stages
     assert (stage.rows > 0) == killed
