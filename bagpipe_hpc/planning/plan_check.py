@@ -10,6 +10,7 @@ from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.plan.sample_order import SampleOrder, require_each_once
 from bagpipe_hpc.planning.capacity import CacheNeed, measure_need
 from bagpipe_hpc.planning.checking.executor import PlanExecutor
+from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.policy import Policy, TrainingRows
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
@@ -22,7 +23,8 @@ def check_policy(policy: Policy, batches: Sequence[Bags], wanted: Window = Windo
     """Let a policy plan a segment, and see that its plans train as they should; call it in the tests of a policy.
 
     Its order must use every sample once, in each of two epochs. Plans are carried out with exactly the slots that they
-    were measured to need. An evaluation must write nothing back, and the same batches must give the same plans again.
+    were measured to need. The same batches must give the same plans again. The planner then goes on, as in a run: an
+    evaluation must write nothing back, and a second segment of training must train as it should.
 
     Args:
         policy: the policy to check.
@@ -44,8 +46,10 @@ def check_policy(policy: Policy, batches: Sequence[Bags], wanted: Window = Windo
     window = policy.window(wanted)
     need = measure_need(policy.planner, window, lambda: iter([batches]), start_slicing=policy.start_slicing)
 
-    def plans(*, training: bool = True) -> list[BatchPlan]:
-        planner = policy.planner(need.window, need.shared_rows, need.private_rows)
+    def new_planner() -> Planner:
+        return policy.planner(need.window, need.shared_rows, need.private_rows)
+
+    def plans(planner: Planner, *, training: bool = True) -> list[BatchPlan]:
         try:
             found = list(plan_segment(planner, batches, policy.start_slicing(), training=training))
         except CapacityError as error:
@@ -55,25 +59,34 @@ def check_policy(policy: Policy, batches: Sequence[Bags], wanted: Window = Windo
             policy.require_sound_additions(plan)
         return found
 
-    trained = plans()
-    if policy.writes_apart:
-        _require_apart(trained)
-    if [_encoded(plan) for plan in plans()] != [_encoded(plan) for plan in trained]:
-        raise PlanError("the same batches give other plans: a policy may depend on its settings and the batches alone")
-    if any(part.rows_written for plan in plans(training=False) for part in plan.trainers):
-        raise PlanError("an evaluation (training=False) writes rows back, and nobody has updated them")
-    most_missing = policy.most_missing if policy.adds_rows else None
-    for eager in (True, False):
+    def carry_out(found: list[BatchPlan], *, eager: bool) -> None:
+        most_missing = policy.most_missing if policy.adds_rows else None
         executor = PlanExecutor(
             total_rows, trainers, need.shared_rows, need.private_rows, eager=eager, most_missing=most_missing
         )
-        executor.run(trained, batches)
+        executor.run(found, batches)
         wrong = np.flatnonzero(executor.store != executor.wanted_table(batches))
         if wrong.size:
             raise PlanError(
                 f"{wrong.size} of {total_rows} rows end otherwise than in plain training, row {wrong[0]} first: "
                 "an update was lost, came twice, or read a row too early"
             )
+
+    planner = new_planner()
+    trained = plans(planner)
+    if policy.writes_apart:
+        _require_apart(trained)
+    if [_encoded(plan) for plan in plans(new_planner())] != [_encoded(plan) for plan in trained]:
+        raise PlanError("the same batches give other plans: a policy may depend on its settings and the batches alone")
+    for eager in (True, False):
+        carry_out(trained, eager=eager)
+    try:
+        evaluated, again = plans(planner, training=False), plans(planner)
+        carry_out(again, eager=True)
+    except PlanError as error:
+        raise PlanError(f"in a segment behind another one, when start_segment has forgotten that: {error}") from error
+    if any(part.rows_written for plan in evaluated for part in plan.trainers):
+        raise PlanError("an evaluation (training=False) writes rows back, and nobody has updated them")
     return need
 
 

@@ -123,6 +123,8 @@ class PlanExecutor:
         if self._eager:
             self._prefetch()
         for number, plan in enumerate(plans):
+            if plan.shared.batch != number:
+                raise PlanError(f"plan {number} of a segment is of batch {plan.shared.batch}: batches count from 0")
             if plan.shared.is_closing:
                 self._finish_delayed()
             else:

@@ -20,6 +20,7 @@ from bagpipe_hpc.planning.batch_rows import LoadedBatch, RetiredByGroup, Retired
 from bagpipe_hpc.planning.homes.slots import Placed, UsedBatch
 from bagpipe_hpc.planning.lookahead.home_rules import HomePlanner
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
+from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
 from bagpipe_hpc.planning.plan_check import check_policy
 from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.policy import Assignment, Policy, RunFacts, TrainingRows
@@ -170,6 +171,22 @@ def test_a_policy_that_draws_anew_is_noticed() -> None:
 
     with pytest.raises(PlanError, match=r"the same batches give other plans|slots are used up: .* were measured"):
         check_policy(Restless(NoSettings(), facts(2)), batches(5))
+
+
+def test_a_planner_that_remembers_the_segment_before_is_noticed() -> None:
+    class Remembers(LookaheadPlanner):
+        def start_segment(self, *, training: bool, first_step: int) -> None:
+            waits = self._prefetch_after
+            super().start_segment(training=training, first_step=first_step)
+            self._prefetch_after = waits
+
+    class Remembering(LookaheadPolicy):
+        is_native = False
+        rule = Remembers
+
+    check_policy(LookaheadPolicy(NoSettings(), facts(2)), batches(5))
+    with pytest.raises(PlanError, match=r"in a segment behind another one, .* waits for ever"):
+        check_policy(Remembering(NoSettings(), facts(2)), batches(5))
 
 
 def test_a_lost_sample_is_noticed() -> None:
