@@ -70,8 +70,9 @@ def by_score(scores: NDArray[np.integer], number: int) -> Int64s:
     while first < samples:
         order = order[room[order] > 0]
         wanted = order[np.argmax(scores[first:, order], axis=1)]
-        filled = (np.flatnonzero(wanted == trainer)[room[trainer] - 1 : room[trainer]] for trainer in order)
-        last = min((int(place) for places in filled for place in places), default=wanted.size - 1) + 1
+        places = [np.flatnonzero(wanted == trainer) for trainer in order]
+        filled = [own[left - 1] for own, left in zip(places, room[order], strict=True) if own.size >= left]
+        last = int(min(filled, default=wanted.size - 1)) + 1
         given[first : first + last] = wanted[:last]
         room -= np.bincount(wanted[:last], minlength=trainers)
         first += last

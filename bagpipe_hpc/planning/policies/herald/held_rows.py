@@ -33,14 +33,14 @@ class HeldRows:
     Args:
         total_rows: rows of all tables.
         trainers: number of trainers.
-        most: rows that a trainer may hold beyond those of the last batch; 0 for any number.
+        most: rows that a trainer may hold; those of the last batch stay, even if they are more. 0 for any number.
     """
 
     def __init__(self, total_rows: int, trainers: int, most: int = 0) -> None:
         self._trainers = trainers
         self._most = most
         self._holder = np.empty(total_rows, dtype=np.int32)
-        self._last_use = np.empty(total_rows if most else 0, dtype=np.int32)
+        self._last_use = np.empty(total_rows if most else 0, dtype=np.int32)  # batch, of rows that are held
         self.clear()
 
     @staticmethod
@@ -56,7 +56,6 @@ class HeldRows:
     def clear(self) -> None:
         """Let no trainer hold anything."""
         self._holder.fill(NOBODY)
-        self._last_use.fill(-1)
         self._batch = 0
         self._counts = np.zeros(self._trainers, dtype=np.int64)
         self._queues: list[deque[tuple[int, Int64s]]] = [deque() for _ in range(self._trainers)]  # oldest batch first
@@ -75,15 +74,15 @@ class HeldRows:
             users: the trainer of each look-up, `[V]`.
 
         Returns:
-            Rows that their holders let go of for this batch: those that another trainer is to hold, and those for which
-            there is no room; ascending, int64.
+            Rows that their holders let go of for this batch, distinct int64: those that another trainer is to hold, and
+            those for which there is no room.
         """
         pair_rows, pair_users = np.divmod(distinct(rows.astype(np.int64) * self._trainers + users), self._trainers)
         first = np.flatnonzero(np.diff(pair_rows, prepend=-1))
         uses = np.diff(first, append=pair_rows.size)
         unique = pair_rows[first]
         before = self._holder[unique]
-        stays = np.logical_or.reduceat(pair_users == np.repeat(before, uses), first) if first.size else before >= 0
+        stays = np.logical_or.reduceat(pair_users == np.repeat(before, uses), first)
         in_turn = np.cumsum(~stays) - 1
         holders = np.where(stays, before, pair_users[first + in_turn % uses]).astype(np.int32)
         moved = ~stays & (before != NOBODY)
@@ -91,7 +90,7 @@ class HeldRows:
         self._counts += self._rows_of(holders[~stays]) - self._rows_of(before[moved])
         evicted = self._make_room(unique, holders) if self._most else []
         self._batch += 1
-        return np.sort(np.concatenate((unique[moved], *evicted)))
+        return np.concatenate((unique[moved], *evicted))
 
     def _rows_of(self, holders: Int32s) -> Int64s:
         return np.bincount(holders, minlength=self._trainers)
@@ -102,7 +101,8 @@ class HeldRows:
         used = np.split(unique[np.argsort(holders, kind="stable")], np.cumsum(self._rows_of(holders))[:-1])
         evicted = []
         for trainer, rows in enumerate(used):
-            self._queues[trainer].append((self._batch, rows))
+            if rows.size:
+                self._queues[trainer].append((self._batch, rows))
             self._queued[trainer] += rows.size
             evicted += self._evict(trainer)
             if self._queued[trainer] > 2 * self._counts[trainer] + _FEW:
@@ -126,9 +126,9 @@ class HeldRows:
 
     def _tidy(self, trainer: int) -> None:
         """Remove rows from a trainer's queue that have left, or were used in a later batch."""
-        queue = [(batch, self._still(trainer, batch, rows)) for batch, rows in self._queues[trainer]]
-        self._queues[trainer] = deque(queue)
-        self._queued[trainer] = sum(rows.size for _, rows in queue)
+        shorter = ((batch, self._still(trainer, batch, rows)) for batch, rows in self._queues[trainer])
+        self._queues[trainer] = deque((batch, rows) for batch, rows in shorter if rows.size)
+        self._queued[trainer] = sum(rows.size for _, rows in self._queues[trainer])
 
     def _still(self, trainer: int, batch: int, rows: Int64s) -> Int64s:
         """Of rows that a trainer used in a batch, those that it still holds and has not used since."""

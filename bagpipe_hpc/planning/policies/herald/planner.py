@@ -40,12 +40,6 @@ class HeraldPlanner(ExchangePlanner):
         self._is_taken = False  # whether `held` has taken in the next batch
         self._leaving = NO_ROWS
 
-    def start_segment(self, *, training: bool, first_step: int) -> None:
-        """Forget the batches of earlier segments; no trainer holds anything."""
-        super().start_segment(training=training, first_step=first_step)
-        self.held.clear()
-        self._is_taken = False
-
     def choose_homes(self, batch: UsedBatch, fetched: Bools) -> NDArray[np.integer]:
         """The home of a fetched row is the trainer that is to hold it."""
         if not self._is_taken:

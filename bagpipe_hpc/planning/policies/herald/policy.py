@@ -57,7 +57,7 @@ class HeraldPolicy(Policy):
 
     @property
     def most_held(self) -> int:
-        """Most rows that a trainer holds beyond those of a batch; 0 for any number.
+        """Most rows that a trainer holds, but for those of a batch, which may be more; 0 for any number.
 
         It must be known before the first batch, because the assignment needs it too: `cache.rows` less copies of all
         rows that a slice can use. A single trainer needs no copies.

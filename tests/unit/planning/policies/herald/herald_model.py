@@ -1,6 +1,7 @@
 """Herald's caches in plain Python: one row after the other, one sample after the other."""
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -14,7 +15,7 @@ class Caches:
 
     Attributes:
         trainers: how many.
-        most: rows that each may hold beyond those of the last batch; 0 for any number.
+        most: rows that each may hold; those of the last batch stay, even if they are more. 0 for any number.
     """
 
     trainers: int
@@ -59,14 +60,22 @@ def users_of(batch: Bags, samples: list[list[int]]) -> dict[int, set[int]]:
     return users
 
 
-def shared_out(caches: Caches, batch: Bags, number: int) -> list[list[int]]:
-    """The samples of each trainer: to the one that holds the most rows of a sample, as long as it has room."""
+def shared_out(caches: Caches, batch: Bags, number: int, features: Sequence[int]) -> list[list[int]]:
+    """The samples of each trainer: to the one that holds the most rows of a sample, as long as it has room.
+
+    Args:
+        caches: what trainers hold.
+        batch: the look-ups.
+        number: number of the batch.
+        features: those whose rows count.
+    """
     trainers = caches.trainers
     bounds = slice_bounds(batch.samples, trainers)
     room = [last - first for first, last in pairwise(bounds)]
     given: list[list[int]] = [[] for _ in range(trainers)]
     for sample in range(batch.samples):
-        rows = batch.part(sample, sample + 1).values.tolist()
+        own = batch.part(sample, sample + 1)
+        rows = [row for row, feature in zip(own.values, own.columns, strict=True) if feature in features]
         best, most = None, -1
         for step in range(trainers):
             trainer = (number + step) % trainers

@@ -20,7 +20,7 @@ from bagpipe_hpc.planning.homes.slots import Placed, UsedBatch
 from bagpipe_hpc.planning.plan_check import check_policy
 from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.policies.herald.assignment import ByLocation, by_score
-from bagpipe_hpc.planning.policies.herald.held_rows import NOBODY
+from bagpipe_hpc.planning.policies.herald.held_rows import NOBODY, HeldRows
 from bagpipe_hpc.planning.policies.herald.planner import HeraldPlanner
 from bagpipe_hpc.planning.policies.herald.policy import HeraldPolicy
 from bagpipe_hpc.planning.policies.herald.settings import HeraldSettings
@@ -80,11 +80,11 @@ def test_plans_train_as_plain_training_does(
 
 
 @settings(max_examples=share_of(40), deadline=None)
-@given(traces())
-def test_snapshots_are_the_planners_caches_and_the_models(trace: tuple[list[Bags], RunFacts]) -> None:
+@given(traces(), st.integers(0, 2))
+def test_snapshots_are_the_planners_caches_and_the_models(trace: tuple[list[Bags], RunFacts], telling: int) -> None:
     """Key for key in every step; samples go where the model says, as many to each trainer as its slice would have."""
     batches, run = trace
-    herald = policy(run)
+    herald = policy(run, telling_features=telling)
     planner = herald.planner(herald.window(WANTED))
     assert isinstance(planner, HeraldPlanner)
     assignment = herald.assignment()
@@ -94,7 +94,7 @@ def test_snapshots_are_the_planners_caches_and_the_models(trace: tuple[list[Bags
     planner.start_segment(training=True, first_step=0)
     every_row = np.arange(ROWS)
     for number, batch in enumerate(batches):
-        expected = shared_out(caches, batch, number)
+        expected = shared_out(caches, batch, number, range(telling or 3))
         assert [own.tolist() for own in assignment(batch)] == expected
         assert [len(own) for own in expected] == np.diff(slice_bounds(batch.samples, run.trainers)).tolist()
         slices = slicing(batch)
@@ -108,6 +108,26 @@ def test_snapshots_are_the_planners_caches_and_the_models(trace: tuple[list[Bags
             resident = planner.rows.resident
             np.testing.assert_array_equal(planner.rows.where(resident)[1], np.asarray(holders)[resident])
             assert planner.held.holders(every_row).tolist() == holders
+
+
+def test_rows_of_large_tables_are_told_apart() -> None:
+    """Numbers of 32 bits, as planners have them, and pairs with trainers that take more."""
+    rows, trainers = 1 << 22, 1 << 10
+    held = HeldRows(rows, trainers)
+    used = np.arange(rows - 3, rows, dtype=np.int32)
+    held.take(used, np.asarray([5, 1023, 0]))
+    assert held.holders(used).tolist() == [5, 1023, 0]
+
+
+def test_queues_do_not_grow_with_the_segment() -> None:
+    """Rows that stay are used again and again, by one trainer after the other."""
+    held = HeldRows(5000, 3, most=4000)
+    rows = np.arange(500)
+    for number in range(300):
+        held.take(rows, np.full(500, number // 3 % 3))
+    queues = held._queues
+    assert sum(batch_rows.size for queue in queues for _, batch_rows in queue) < 3 * 3000
+    assert sum(len(queue) for queue in queues) < 40
 
 
 def counted(plans: Sequence[BatchPlan]) -> tuple[int, int]:
