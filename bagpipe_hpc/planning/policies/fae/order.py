@@ -48,13 +48,11 @@ def sections(cold: int, hot: int, batch_size: int, share_percent: int) -> list[S
 
 def hot_batches(cold: int, hot: int, batch_size: int, share_percent: int) -> Int64s:
     """Numbers of the batches of an epoch that have hot samples alone, ascending, int64; arguments as for `sections`."""
-    found, begin, samples = [], 0, cold + hot
-    parts = sections(cold, hot, batch_size, share_percent)
-    for section in parts:
+    found, begin = [], 0
+    for section in sections(cold, hot, batch_size, share_percent):
         end = begin + section.last - section.first
-        if section.kind == HOT:
-            last = end // batch_size if end < samples else -(-end // batch_size)
-            found.append(np.arange(-(-begin // batch_size), last, dtype=np.int64))
+        if section.kind == HOT:  # it ends with a batch, or with the epoch
+            found.append(np.arange(-(-begin // batch_size), -(-end // batch_size), dtype=np.int64))
         begin = end
     return np.concatenate([np.empty(0, dtype=np.int64), *found])
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.plan.batch_plan import NO_GROUP
-from bagpipe_hpc.planning.batch_rows import SEVERAL, Int64s, LoadedBatch, RowChoice
+from bagpipe_hpc.planning.batch_rows import NO_ROWS, SEVERAL, Int64s, LoadedBatch, RowChoice
 from bagpipe_hpc.planning.planner import PlannerSize
 from bagpipe_hpc.planning.rule_planner import RulePlanner
 from bagpipe_hpc.planning.slots import UNLIMITED
@@ -57,11 +57,6 @@ class HotBlockPlanner(RulePlanner):
         self._least_slots = int(is_hot.sum()) if any_block and shared_capacity == UNLIMITED else 0
         self._goes_on = self._ends = False
 
-    def start_segment(self, *, training: bool, first_step: int) -> None:
-        """Forget the batches of earlier segments; no block goes on from them."""
-        super().start_segment(training=training, first_step=first_step)
-        self._goes_on = self._ends = False
-
     def is_hot(self, batch: LoadedBatch) -> bool:
         """Whether a batch has hot rows alone."""
         return bool(self._is_hot[batch.unique].all())
@@ -72,12 +67,12 @@ class HotBlockPlanner(RulePlanner):
         self._goes_on = is_hot and following is not None and self.is_hot(following)
         self._ends = is_hot and not self._goes_on
         dead = np.full(batch.unique.size, not self._goes_on)
-        private = dead & (batch.user != SEVERAL) & (not is_hot)
+        private = (batch.user != SEVERAL) & (not is_hot)
         return RowChoice(dead, private, now=~private)
 
-    def leaving(self, number: int, batch: LoadedBatch) -> Int64s:
+    def leaving(self, number: int, batch: LoadedBatch) -> Int64s:  # noqa: ARG002
         """When a block ends, all rows that are still in the caches."""
-        return self.rows.resident if self._ends else super().leaving(number, batch)
+        return self.rows.resident if self._ends else NO_ROWS
 
     def prefetch_after(self, number: int) -> int:
         """The group of the batch before; none within a block, whose first batch has waited for it."""

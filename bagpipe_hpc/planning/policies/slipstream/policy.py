@@ -71,7 +71,7 @@ class SlipstreamPolicy(FaePolicy):
         profile = read_profile(settings, training)
         batches = _hot_batches(settings, training)
         last = _last_between(settings, batches)
-        if last + 1 >= batches.size:
+        if last >= batches.size:
             return None
         first = max(1, int(batches[settings.first_snapshot]))
         second = max(first + 1, int(batches[last]) + 1)
@@ -180,7 +180,7 @@ class SlipstreamPolicy(FaePolicy):
         """Which samples of a hot batch stay, bool `[n]`; None for a cold batch, to which no hot sample is moved."""
         if not self._is_hot[rows.values].all():
             return None
-        moved = np.where(self._stale[rows.values], np.float32(0), np.float32(1))
+        moved = (~self._stale[rows.values]).astype(np.float32)
         kept: NDArray[np.bool_] = sample_keys(rows, moved, self.settings.stale_look_ups) > 0
         return kept
 

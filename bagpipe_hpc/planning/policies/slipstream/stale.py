@@ -27,7 +27,7 @@ def movement(first: Floats, second: Floats) -> Floats:
         second: the same rows later.
     """
     with np.errstate(over="ignore"):  # infinitely far
-        moved: Floats = np.abs(second - first).max(axis=1, initial=0.0)
+        moved: Floats = np.abs(second - first).max(axis=1)
     return moved
 
 

@@ -19,7 +19,7 @@ from bagpipe_hpc.plan.section_order import Section, layout_of
 from bagpipe_hpc.planning.batch_rows import Int64s, LoadedBatch
 from bagpipe_hpc.planning.plan_check import check_policy
 from bagpipe_hpc.planning.planner import Planner
-from bagpipe_hpc.planning.policies.fae.order import hot_cold_order, sections
+from bagpipe_hpc.planning.policies.fae.order import hot_batches, hot_cold_order, sections
 from bagpipe_hpc.planning.policies.fae.planner import WINDOW, HotBlockPlanner
 from bagpipe_hpc.planning.policies.fae.policy import FaePolicy
 from bagpipe_hpc.planning.policies.fae.profile import profile_path
@@ -121,12 +121,15 @@ def test_the_order_has_each_sample_once_and_one_mixed_batch(
 @pytest.mark.parametrize("share", [1, 10, 50, 100])
 def test_samples_are_read_twice_and_once_more_where_a_part_begins(share: int) -> None:
     hot = np.random.default_rng(3).random(10_000) < 0.4
+    hot[:200], hot[200:500] = False, True
     order = hot_cold_order(SampleOrder(10_000, 100, 1, 0), in_turns(32, share), lambda first, last: hot[first:last])
     read, before = 0, -1
     for piece, _, _ in layout_of(order).parts(0, order.rows):
         read, before = read + 100 * (piece != before), piece
     parts = sections(int((~hot).sum()), int(hot.sum()), 32, share)
-    assert 2 * 10_000 <= read <= 2 * 10_000 + 100 * (len(parts) - 1)
+    for kind, blocks in zip(order.kinds, (97, 98), strict=True):
+        assert kind.block_count == kind.blocks().size == np.count_nonzero(kind.sizes(kind.blocks())) == blocks
+    assert 2 * 10_000 - 500 <= read <= 2 * 10_000 + 100 * (len(parts) - 1)
 
 
 def test_shares_of_cold_and_hot_samples_take_turns() -> None:
@@ -139,6 +142,17 @@ def test_shares_of_cold_and_hot_samples_take_turns() -> None:
         Section(False, 80, 100),
         Section(True, 40, 50),
     ]
+    assert [section.last for section in sections(1000, 0, 10, 30)] == [300, 600, 900, 1000]
+
+
+@pytest.mark.parametrize("share", [30, 100])
+def test_the_order_of_the_policy_has_the_share_that_is_set(tmp_path: Path, share: int) -> None:
+    samples = drawn_samples(3, 200)
+    policy, hot = policy_of(tmp_path, samples, BUDGET, batch_size=8, share_percent=share), profile_of(samples, BUDGET)
+    default, training = SampleOrder(200, 16, 1, 0), policy.facts.training
+    assert training is not None
+    found = samples_in_order(policy.order(policy.settings, default, training))
+    assert found.tolist() == samples_in_order(hot_cold_order(default, in_turns(8, share), hot.are_hot)).tolist()
 
 
 def test_what_is_left_of_whole_batches_is_carried_on() -> None:
@@ -155,6 +169,14 @@ def test_what_is_left_of_whole_batches_is_carried_on() -> None:
     assert sections(0, 0, 10, 50) == []
 
 
+@settings(max_examples=share_of(60), deadline=None)
+@given(st.integers(0, 90), st.integers(0, 90), st.integers(1, 12), st.integers(1, 100))
+def test_hot_batches_are_those_without_a_cold_sample(cold: int, hot: int, size: int, share: int) -> None:
+    kinds = [section.kind for section in sections(cold, hot, size, share) for _ in range(section.first, section.last)]
+    found = [number for number, first in enumerate(range(0, len(kinds), size)) if all(kinds[first : first + size])]
+    assert hot_batches(cold, hot, size, share).tolist() == found
+
+
 @pytest.mark.parametrize("share_percent", [1, 30, 50, 100])
 def test_hot_rows_stay_for_a_block_and_no_row_longer(tmp_path: Path, share_percent: int) -> None:
     samples = drawn_samples(3, 200)
@@ -165,6 +187,10 @@ def test_hot_rows_stay_for_a_block_and_no_row_longer(tmp_path: Path, share_perce
     require_blocks(policy, batches)
     plans = list(plan_segment(policy.planner(WINDOW), batches))
     fetched = [row for plan, one in zip(plans, hot, strict=False) if one for row in plan.shared.fetch_rows.tolist()]
+    for number, (one, before) in enumerate(zip(hot, [False, *hot], strict=False)):  # a block waits once
+        goes_on = one and before
+        wanted = plans[number - 1].shared.prefetch_after if goes_on else number
+        assert plans[number].shared.prefetch_after == wanted
     blocks = sum(one and not before for before, one in zip([False, *hot], hot, strict=False))
     assert max(np.bincount(fetched)) <= blocks  # once a block
 

@@ -302,6 +302,9 @@ def test_the_cache_has_room_for_any_blocks(tmp_path: Path) -> None:
     need = measure_need(planner, WINDOW, lambda: iter([small]))  # type: ignore[arg-type]
     assert len(list(plan_segment(policy.planner(WINDOW, need.shared_rows, need.private_rows), large))) > len(large)
     assert need.shared_rows == 20
+    limited = policy.planner(WINDOW, need.shared_rows, need.private_rows)
+    assert len(list(plan_segment(limited, small))) > len(small)
+    assert limited.size().shared_slots < 20, "what it used, once its slots are given"
     fixed = policy_of(tmp_path, drawn_samples(3, 200), 20, batch_size=8, share_percent=1)
     assert measure_need(lambda _: fixed.planner(WINDOW), WINDOW, lambda: iter([small])).shared_rows < 20
     check_policy(policy, large)

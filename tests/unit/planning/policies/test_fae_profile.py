@@ -12,6 +12,7 @@ from bagpipe_hpc.cli.commands import main
 from bagpipe_hpc.config.doors import SettingError
 from bagpipe_hpc.errors import CapacityError, DataError
 from bagpipe_hpc.planning.policies.fae import profile
+from bagpipe_hpc.planning.policies.fae.policy import FaePolicy
 from bagpipe_hpc.planning.policies.fae.profile import (
     ProfileSettings,
     budget_of,
@@ -21,6 +22,8 @@ from bagpipe_hpc.planning.policies.fae.profile import (
     profile_path,
 )
 from bagpipe_hpc.planning.policies.fae.settings import FaeSettings
+from bagpipe_hpc.planning.policies.slipstream.policy import SlipstreamPolicy
+from bagpipe_hpc.planning.policies.slipstream.settings import SlipstreamSettings
 from bagpipe_hpc.planning.policy import TrainingRows
 from bagpipe_hpc.storage.shards import counting
 from bagpipe_hpc.storage.shards.hot_rows import HotRows, load_hot_rows
@@ -123,6 +126,17 @@ def test_a_profile_is_made_once_and_read_back(
         for name in vars(found):
             np.testing.assert_array_equal(getattr(read, name), getattr(found, name))
         assert read.are_hot(3, 21).tolist() == hot_samples(found)[3:21]
+
+
+@pytest.mark.parametrize(
+    ("policy", "settings"), [(FaePolicy, FaeSettings(hot_rows=9)), (SlipstreamPolicy, SlipstreamSettings(hot_rows=9))]
+)
+def test_a_run_makes_the_profile_before_it_reads_it(
+    shards: tuple[Path, ShardManifest], policy: type[FaePolicy], settings: FaeSettings
+) -> None:
+    training = training_of(*shards)
+    policy.prepare(settings, training)
+    assert load_hot_rows(profile_path(settings, training)).budget_rows == 9
 
 
 def test_a_profile_that_cannot_be_written_is_refused(shards: tuple[Path, ShardManifest]) -> None:

@@ -19,16 +19,17 @@ from bagpipe_hpc.plan.full_batches import sliced
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
 from bagpipe_hpc.planning.checking.executor import PlanExecutor, train_plainly
 from bagpipe_hpc.planning.plan_check import check_policy
-from bagpipe_hpc.planning.policies.fae.order import hot_batches, sections
+from bagpipe_hpc.planning.policies.fae.order import hot_batches
 from bagpipe_hpc.planning.policies.fae.planner import WINDOW
+from bagpipe_hpc.planning.policies.fae.policy import FaePolicy
+from bagpipe_hpc.planning.policies.fae.profile import read_profile
+from bagpipe_hpc.planning.policies.fae.settings import FaeSettings
 from bagpipe_hpc.planning.policies.slipstream.policy import SlipstreamPolicy
 from bagpipe_hpc.planning.policies.slipstream.settings import SlipstreamSettings
-from bagpipe_hpc.planning.policies.slipstream.stale import find_threshold, left_out, movement, sample_keys
 from bagpipe_hpc.planning.policy import Sight
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.storage.policy_memory import memory_path, save_memory
 from tests.drawing import share_of
-from tests.unit.planning.drawn_bags import bags_of, drawn_lengths
 from tests.unit.planning.policies.hot_samples import OFFSETS, batches_of, drawn_samples, policy_of
 
 BATCH_SIZE, WIDTH = 8, 4
@@ -55,7 +56,9 @@ def shown(policy: SlipstreamPolicy, batches: list[Bags], seed: int = 1) -> set[i
     frozen = rng.random(watched.rows.size) < FROZEN_PART
     moved = np.where(rng.random(first.shape) < 0.5, 0.5, -0.5)
     second = np.where(frozen[:, np.newaxis], first, first + moved).astype(np.float32)
-    for batch, weights in zip(watched.before, (first, second), strict=True):
+    weights = np.empty_like(first)  # what is shown may be written to afterwards
+    for batch, values in zip(watched.before, (first, second), strict=True):
+        weights[:] = values
         policy.see(Sight(0, batch, batch, weights, lambda number: batches[number]))
     return set(watched.rows[frozen].tolist())
 
@@ -96,15 +99,6 @@ def test_a_first_snapshot_that_is_not_finite_is_refused(tmp_path: Path, weight: 
         policy.restore({"first": first})
 
 
-def test_no_sample_is_left_out_before_or_in_another_epoch(tmp_path: Path) -> None:
-    samples = drawn_samples(1, 400)
-    policy = slipstream_of(tmp_path, samples, drop_percent=50.0, drop_tolerance=45.0)
-    batches = batches_of(policy, samples)
-    assert policy.keeping(segment_of(len(batches), 0)) is None
-    shown(policy, batches)
-    assert policy.keeping(segment_of(len(batches), 0, epoch=1)) is None
-
-
 def test_what_it_keeps_is_all_that_it_needs(tmp_path: Path) -> None:
     """Another object that is given the first snapshot decides as this one; one that is given both, too."""
     samples = drawn_samples(1, 400)
@@ -141,11 +135,28 @@ NOT_KEPT: list[dict[str, np.ndarray]] = [
 ]
 
 
-@pytest.mark.parametrize("kept", [*NOT_KEPT, {"first": np.zeros((1, WIDTH), np.float32)}, {"first": np.zeros(7)}])
+NO_SNAPSHOTS = [np.zeros(shape, np.float32) for shape in ((7,), (32,), (1, WIDTH))] + [np.zeros((32, WIDTH))]
+
+
+@pytest.mark.parametrize("kept", [*NOT_KEPT, *({"first": first} for first in NO_SNAPSHOTS)])
 def test_what_it_never_keeps_is_refused(kept: dict[str, np.ndarray], tmp_path: Path) -> None:
     policy = slipstream_of(tmp_path, drawn_samples(1, 400))
+    policy.restore({"first": np.zeros((32, WIDTH), np.float32)})
     with pytest.raises(ValueError, match=r"must be (int64|float32)|has neither first nor stale"):
         policy.restore(kept)
+
+
+def test_rows_are_stale_for_one_epoch(tmp_path: Path) -> None:
+    policy = slipstream_of(tmp_path, drawn_samples(1, 400))
+    assert policy._watched is not None
+    rows = policy._watched.rows
+    assert policy.keeping(segment_of(40, 0)) is None
+    for epoch, stale in enumerate((rows[:3], rows[2:9])):
+        policy.restore({"stale": stale, "epoch": np.asarray([epoch])})
+        assert np.flatnonzero(policy._stale).tolist() == stale.tolist()
+        assert [policy.keeping(segment_of(40, 30, epoch=number)) is not None for number in range(3)] == [
+            number == epoch for number in range(3)
+        ]
 
 
 def test_a_first_snapshot_of_another_width_is_refused(tmp_path: Path) -> None:
@@ -175,6 +186,7 @@ def test_decisions_of_another_run_are_taken_over(tmp_path: Path) -> None:
     for wrong in (
         {"stale": np.asarray([-1]), "epoch": np.asarray([0])},
         {"stale": watched.rows, "epoch": np.asarray([1])},
+        {"first": weights},
         *NOT_KEPT,
     ):
         save_memory(path, wrong)
@@ -282,6 +294,24 @@ def test_snapshots_of_hot_batches_alone_are_behind_the_first(tmp_path: Path) -> 
     assert before(first_snapshot=2, between_percent=20.0) == (2, 4)
     assert before(first_snapshot=3, between_percent=20.0) == ()
     assert before(first_snapshot=4, between_percent=0.0) == ()
+    assert before(first_snapshot=5, between_percent=0.0) == ()
+    many = policy_of(tmp_path, drawn_samples(1, 400), int(OFFSETS[-1]), batch_size=BATCH_SIZE).facts.training
+    assert many is not None
+    training = many  # 50 hot batches: 45.4, and 45.6 of them
+    assert before(first_snapshot=2, between_percent=90.8) == (2, 48)
+    assert before(first_snapshot=2, between_percent=91.2) == (2, 49)
+
+
+def test_the_memory_of_snapshots_is_counted(tmp_path: Path) -> None:
+    """Of 32 hot rows, two of them at once; a byte a row of the tables says what is stale."""
+    sound = slipstream_of(tmp_path, drawn_samples(1, 400))
+    training, window = sound.facts.training, WINDOW
+    assert training is not None
+    facts = replace(sound.facts, training=replace(training, row_bytes=20))
+    plain = FaePolicy(FaeSettings(hot_rows=32), facts).least_bytes(window, 9) + int(OFFSETS[-1])
+    assert SlipstreamPolicy(sound.settings, facts).least_bytes(window, 9) == plain + 2 * 32 * 20
+    nothing = replace(sound.settings, drop_percent=0.0)
+    assert SlipstreamPolicy(nothing, facts).least_bytes(window, 9) == plain
 
 
 def test_nothing_to_drop_is_fae(tmp_path: Path) -> None:
@@ -290,61 +320,26 @@ def test_nothing_to_drop_is_fae(tmp_path: Path) -> None:
     assert slipstream_of(tmp_path, samples, first_snapshot=10_000)._watched is None
 
 
-def bags(seed: int, most: int) -> Bags:
-    rng = np.random.default_rng(seed)
-    return bags_of(rng.integers(0, 40, (30, 3, max(1, most))), drawn_lengths(rng, 30, 3, most))
+def test_some_hot_batches_are_judged(tmp_path: Path) -> None:
+    """Of those from the second snapshot on, so many percent, rounded up; others in another epoch."""
+    samples, second = drawn_samples(1, 400), 30
+    training = slipstream_of(tmp_path, samples).facts.training
+    assert training is not None
+    hot = read_profile(SlipstreamSettings(hot_rows=32), training).hot_samples
+    left = [batch for batch in hot_batches(400 - hot, hot, BATCH_SIZE, 100).tolist() if batch >= second]
+    assert left[0] == second
+    assert len(left) > 8
 
+    def judged(percent: float, epoch: int = 0) -> list[int]:
+        policy = slipstream_of(tmp_path, samples, judged_percent=percent)
+        return policy._judged(Sight(epoch, second, second, np.empty((0, WIDTH), np.float32), lambda _: samples))
 
-@settings(max_examples=share_of(40), deadline=None)
-@given(st.integers(0, 2**32), st.sampled_from([0, 1, 4]), st.integers(0, 4), st.floats(0, 1))
-def test_a_sample_is_left_out_if_enough_of_its_rows_are_stale(
-    seed: int, most: int, needed: int, threshold: float
-) -> None:
-    rows, moved = bags(seed, most), np.random.default_rng(seed).random(40).astype(np.float32)
-    found = sample_keys(rows, moved[rows.values], needed) < np.float32(threshold)
-    for sample in range(rows.samples):
-        own = rows.take(np.asarray([sample])).values
-        stale = int((moved[own] < np.float32(threshold)).sum())
-        assert found[sample] == (len(own) > 0 and stale >= (needed or len(own)) and stale > 0)
-
-
-@settings(max_examples=share_of(40), deadline=None)
-@given(st.integers(0, 2**32), st.floats(0, 0.1), st.floats(0, 0.1))
-def test_a_larger_threshold_leaves_out_no_fewer(seed: int, one: float, other: float) -> None:
-    keys = (np.random.default_rng(seed).random(200) * 0.15).astype(np.float32)
-    assert left_out(keys, min(one, other)) <= left_out(keys, max(one, other))
-
-
-@settings(max_examples=share_of(40), deadline=None)
-@given(st.integers(0, 2**32), st.floats(0.05, 0.9), st.floats(0.02, 0.1))
-def test_the_threshold_leaves_out_what_is_wanted(seed: int, drop: float, tolerance: float) -> None:
-    """Of the judged samples, and of others like them but for chance."""
-    keys = (np.random.default_rng(seed).random(4000) * 0.09).astype(np.float32)
-    threshold = find_threshold(keys[:2000], drop, tolerance)
-    assert 0 < threshold < 0.1
-    assert abs(left_out(keys[:2000], threshold) - drop) <= tolerance + 1e-9
-    assert abs(left_out(keys[2000:], threshold) - drop) <= tolerance + 0.07  # more than 4 sigma
-
-
-@pytest.mark.parametrize("key", [0.0, 0.2, np.inf])
-def test_without_a_threshold_nothing_is_stale(key: float) -> None:
-    """All samples at once, or none, are not the share that is wanted."""
-    assert find_threshold(np.full(50, key, dtype=np.float32), 0.3, 0.08) == 0.0
-    assert find_threshold(np.empty(0, dtype=np.float32), 0.3, 0.08) == 0.0
-
-
-def test_movement_is_the_largest_change_of_a_weight() -> None:
-    first = np.asarray([[0, 0], [1, 1], [2, 2]], dtype=np.float32)
-    second = np.asarray([[0, 0], [1, 0.25], [2.5, 2.25]], dtype=np.float32)
-    assert movement(first, second).tolist() == [0.0, 0.75, 0.5]
-
-
-@settings(max_examples=share_of(60), deadline=None)
-@given(st.integers(0, 90), st.integers(0, 90), st.integers(1, 12), st.integers(1, 100))
-def test_hot_batches_are_those_without_a_cold_sample(cold: int, hot: int, size: int, share: int) -> None:
-    kinds = [section.kind for section in sections(cold, hot, size, share) for _ in range(section.first, section.last)]
-    found = [number for number, first in enumerate(range(0, len(kinds), size)) if all(kinds[first : first + size])]
-    assert hot_batches(cold, hot, size, share).tolist() == found
+    assert judged(100.0) == left
+    some = judged(6.01 / len(left) * 100)
+    assert some == sorted(set(some))
+    assert set(some) < set(left)
+    assert len(some) == len(judged(7.0 / len(left) * 100)) == 7
+    assert judged(6.01 / len(left) * 100, epoch=1) != some == judged(6.01 / len(left) * 100)
 
 
 class Late(SlipstreamPolicy):
