@@ -85,8 +85,6 @@ class HetPlanner:
         self._loaded.clear()
         self._count = 0
         self._clocks.fill(0)
-        for cache in self.caches:
-            cache.clear()
 
     def load(self, rows: Bags, bounds: Sequence[int] | None = None) -> None:
         """Take the next batch into the window.

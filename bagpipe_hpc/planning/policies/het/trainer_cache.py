@@ -126,7 +126,7 @@ class TrainerCache:
     def unsent_lines(self) -> Int64s:
         """Lines of rows with updates that are not added."""
         lines = self._lines
-        return lines[self._unsent[lines] > 0]
+        return lines[self.has_unsent(lines)]
 
     def choose_leaving(self, number: int, most: int) -> Int64s:
         """The lines that leave after batch `number`, so that `most` are left.

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bagpipe_hpc.config.doors import SettingError
-from bagpipe_hpc.errors import DataError, PlanError
+from bagpipe_hpc.errors import CapacityError, DataError, PlanError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.plan.slices import slice_bounds
@@ -26,7 +26,7 @@ from bagpipe_hpc.planning.policies.het.settings import EVICTIONS, HetSettings
 from bagpipe_hpc.planning.policies.het.trainer_cache import Read, TrainerCache
 from bagpipe_hpc.planning.policy import RunFacts
 from bagpipe_hpc.planning.segment_planner import plan_segment
-from bagpipe_hpc.planning.slots import UNLIMITED
+from bagpipe_hpc.planning.slots import UNLIMITED, SlotPool
 from bagpipe_hpc.planning.window import Window
 from tests.drawing import share_of
 from tests.unit.planning.drawn_bags import bags_of, drawn_lengths
@@ -70,6 +70,13 @@ def planned(het: HetPolicy, batches: Sequence[Bags]) -> list[BatchPlan]:
     return list(plan_segment(het.planner(het.window(Window(20, 5))), batches))
 
 
+def pulled(plan: BatchPlan) -> list[set[int]]:
+    """The rows that each trainer pulls, none of them twice."""
+    found = [set(part.fetch_rows.tolist()) for part in plan.trainers]
+    assert [len(rows) for rows in found] == [part.fetch_rows.size for part in plan.trainers]
+    return found
+
+
 def added(plan: BatchPlan) -> list[set[int]]:
     """The rows that each trainer adds, none of them twice."""
     found = []
@@ -104,7 +111,7 @@ def test_plans_pull_and_push_what_the_model_does(trace: tuple[list[Bags], HetPol
     for number, (batch, plan) in enumerate(zip(batches, plans, strict=False)):
         slices = slices_of(batch, het.facts.trainers)
         pulls, pushes = model.step(number, slices)
-        assert [set(part.fetch_rows.tolist()) for part in plan.trainers] == pulls
+        assert pulled(plan) == pulls
         assert added(plan) == pushes
         made += sum(len(set(rows)) for rows in slices)
         assert sum(model.clocks) + sum(line.unsent for held in model.held for line in held.values()) == made
@@ -186,6 +193,45 @@ def test_a_cache_of_few_rows_is_kept_to() -> None:
         het = policy(facts(2, 8, cache_rows=30), staleness=3, eviction=eviction)
         assert het.most_held == 7
         assert check_policy(het, batches).total_rows <= 30
+
+
+def test_slices_may_be_of_any_size_and_rows_have_two_slots() -> None:
+    batch = Bags.one_hot(np.asarray([[1, 2], [3, 4], [5, 6], [7, 8]]))
+    for private, most in ((12, 6), (13, 6), (11, 5), (6, 3)):
+        planner = policy(facts(2, 4)).planner(Window(1, 1), 0, private)
+        planner.start_segment(training=True, first_step=0)
+        planner.load(batch, [0, 1, 4])
+        if most < 6:
+            with pytest.raises(CapacityError, match=rf"private \(trainer 1, pairs\) slots .*: {most} exist, 6 are"):
+                planner.plan(0)
+        else:
+            assert [part.fetch_rows.tolist() for part in planner.plan(0).trainers] == [[1, 2], [3, 4, 5, 6, 7, 8]]
+
+
+@pytest.mark.parametrize("eviction", EVICTIONS)
+def test_rows_leave_in_their_order(eviction: str) -> None:
+    """As sorting one by one has it: many rows, in lines that have grown, with a few that are even."""
+    rng = np.random.default_rng(7)
+    rows, batches, pin_after = 3000, 9, 5
+    cache = TrainerCache(rows, SlotPool("lines"), 0, eviction, pin_after)
+    uses, last_use = [0] * rows, [-1] * rows
+    for number in range(batches):
+        used = np.flatnonzero(rng.random(rows) < 0.3)
+        cache.read(number, used, np.zeros(rows, dtype=np.int32))
+        for row in used.tolist():
+            uses[row], last_use[row] = uses[row] + 1, number
+    held = [row for row in range(rows) if uses[row] and not (eviction == "lfu_pinned" and uses[row] >= pin_after)]
+    stay = sum(count > 0 for count in uses) - len(held)
+    assert (stay > 0) == (eviction == "lfu_pinned")
+
+    def order(row: int) -> tuple[int, ...]:
+        return last_use[row] == batches - 1, uses[row] * (eviction != "lru"), last_use[row], row
+
+    in_order = sorted(held, key=order)
+    for most in (stay, stay + 1, stay + len(held) // 3, stay + len(held) // 2, stay + len(held) - 1):
+        leaving = cache._row[cache.choose_leaving(batches - 1, most)]
+        assert sorted(leaving.tolist()) == sorted(in_order[: stay + len(held) - most])
+    assert cache.choose_leaving(batches - 1, stay + len(held)).size == 0
 
 
 def test_rows_of_other_tables_are_refused() -> None:
