@@ -105,7 +105,7 @@ class ScratchPipePlanner(RulePlanner):
         super().__init__(total_rows, trainers, window, shared_capacity, private_capacity, **settings)
         self._past, self._future = past, future
         self._capacity = shared_capacity
-        self._newest_use = np.full(total_rows, -1, dtype=np.int32)
+        self._newest_use = np.empty(total_rows, dtype=np.int32)  # of rows that the segment has loaded
         self._is_in = np.zeros(total_rows, dtype=np.bool_)  # has a slot once the planned batches have come
         self._count_in = self._planned = self._list_bytes = 0
         self._left: Int64s = np.empty(0, dtype=np.int64)
@@ -114,7 +114,6 @@ class ScratchPipePlanner(RulePlanner):
     def start_segment(self, *, training: bool, first_step: int) -> None:
         """Forget the batches of earlier segments."""
         super().start_segment(training=training, first_step=first_step)
-        self._newest_use.fill(-1)
         self._is_in.fill(False)
         self._count_in = self._planned = 0
         self._used.clear()

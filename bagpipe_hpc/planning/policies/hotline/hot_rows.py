@@ -58,9 +58,8 @@ class HotRows:
 
     def _choose(self) -> None:
         """Make the rows with the largest counts hot; of rows with the same count, the lower ones."""
-        hot = np.flatnonzero(self._counts)
-        if hot.size > self._most:
-            hot = hot[np.argsort(-self._counts[hot], kind="stable")[: self._most]]
+        counted = np.flatnonzero(self._counts)
+        hot = counted[np.argsort(-self._counts[counted], kind="stable")[: self._most]]
         self._is_hot.fill(False)
         self._is_hot[hot] = True
-        self._counts *= np.float32(self._settings.decay)
+        self._counts *= self._settings.decay

@@ -81,6 +81,8 @@ def test_micro_batches_are_even_and_hot_rows_are_fetched_once() -> None:
         assert max(early) - min(early) <= 1
         sizes = [rows.samples // 3 if part.samples is None else part.samples.size for part in plan.trainers]
         assert max(sizes) - min(sizes) <= 1
+        if not is_popular.any():
+            assert all(part.samples is None for part in plan.trainers)
         for part, count in zip(plan.trainers, early, strict=True):
             assert part.samples is None or is_popular[part.samples[:count]].all()
         fetched = np.concatenate([plan.shared.fetch_rows, *(part.fetch_rows for part in plan.trainers)])
@@ -115,6 +117,8 @@ def test_rows_are_hot_by_decayed_counts() -> None:
     assert np.flatnonzero(hot.held).tolist() == [4]  # row 3 is hot, and held once a batch looks it up
     hot.see(np.asarray([3]))
     assert np.flatnonzero(hot.held).tolist() == [3, 4]
+    assert hot.see(np.asarray([9, 9, 9])).tolist() == [4]  # 1.375, 0.75 and 3 of row 9: row 3 stays
+    assert np.flatnonzero(hot.held).tolist() == [3, 9]
 
 
 class FetchedWithTheBatch(Hotline):

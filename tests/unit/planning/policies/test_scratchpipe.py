@@ -20,7 +20,7 @@ from bagpipe_hpc.planning.policies.scratchpipe import ScratchPipe, ScratchPipePl
 from bagpipe_hpc.planning.policy import RunFacts
 from bagpipe_hpc.planning.policy_choice import build_policy
 from bagpipe_hpc.planning.segment_planner import plan_segment
-from bagpipe_hpc.planning.slots import UNLIMITED
+from bagpipe_hpc.planning.slots import UNLIMITED, CacheSlots
 from bagpipe_hpc.planning.window import Window
 from tests.drawing import share_of
 from tests.unit.planning.drawn_bags import skewed_batches
@@ -213,6 +213,7 @@ def test_the_rules_are_sound(eager: bool) -> None:
     batches = skewed_batches(1, TABLES, count=30)
     check_with_plenty(ScratchPipePlanner, batches, eager=eager)
     check_policy(Mutated(ScratchPipePlanner, least_capacity(batches)), batches)
+    check_policy(ScratchPipe(ScratchPipe.Settings(past=5, future=4), facts(1)), skewed_batches(0, TABLES, count=20))
 
 
 @pytest.mark.parametrize(("kind", "what"), WHERE_SLOTS_ARE_PLENTY)
@@ -244,6 +245,14 @@ def test_a_cache_that_is_too_small_is_refused() -> None:
 def test_bad_settings_are_refused(name: str, value: int) -> None:
     with pytest.raises(SettingError, match=rf"{name} = {value}: use"):
         ScratchPipe.Settings(**{name: value})
+
+
+@pytest.mark.parametrize(("cache_rows", "shared", "fetches_late"), [(0, 25, False), (90, 90, True), (900, 260, True)])
+def test_a_cache_of_given_rows_fills_up(cache_rows: int, shared: int, fetches_late: bool) -> None:
+    """So it is not measured; without `cache.rows` all batches must be read to know how many rows are held."""
+    policy = ScratchPipe(ScratchPipe.Settings(), facts(2, cache_rows))
+    assert policy.expected_slots(CacheSlots(20, 0)) == CacheSlots(shared, 0)
+    assert policy.fetches_late is fetches_late
 
 
 def test_it_has_a_short_name() -> None:
