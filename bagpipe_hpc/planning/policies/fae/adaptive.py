@@ -86,13 +86,13 @@ class Epochs:
         """
         cold, hot = self.cold // self.batch_size, self.hot // self.batch_size
         batch = min(batch, cold + hot)
-        of_cold = min(cold, batch - hot * batch // max(1, self.batches))
+        of_cold = min(cold, batch - hot * batch // self.batches)
         return of_cold, batch - of_cold
 
     def turn_end(self, epoch: int, first: int, percent: int) -> int:
         """The end of a turn that begins with batch `first`: the first evaluation once its share is trained."""
         begin = epoch * self.batches
-        wanted = first + max(1, -(-self.batches * percent // 100))
+        wanted = first - (-self.batches * percent // 100)
         every = self.evaluated_every or self.batches
         due = -(-(begin + wanted) // every) * every - begin
         return min(self.batches, due)

@@ -96,6 +96,7 @@ def test_the_cache_has_a_slot_for_each_pinned_row(tmp_path: Path) -> None:
     assert expected == CacheSlots(25 + 11, 10)
     assert made(path, 2, "home").expected_slots(CacheSlots(20, 8)).private == 10 + 11
     assert made(path, 2, "replicated").expected_slots(CacheSlots(80, 8)).shared == 100
+    assert made(path, 2, "home").expected_slots(CacheSlots(20, 80)).private == 100
 
 
 class OwnThoughPinned(PinnedPlanner):

@@ -209,6 +209,7 @@ def test_the_cache_has_slots_for_rows_that_several_hold(tmp_path: Path) -> None:
     """One of each trainer for a row of tier A, one of each host for a row of tier B; a spare part of the others'."""
     policy = made(plan_file(tmp_path / "plan.npz", 2, EVERYWHERE, HOSTED), 4)
     assert policy.expected_slots(CacheSlots(20, 6 + 8)).private == 6 + 10
+    assert policy.expected_slots(CacheSlots(20, 6 + 80)).private == 100
 
 
 class FirstHolderGives(TieredSlots):

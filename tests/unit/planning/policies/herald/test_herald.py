@@ -213,9 +213,13 @@ def test_samples_are_given_one_after_the_other(seed: int, trainers: int, samples
 def test_a_cache_of_few_rows_is_kept_to(skewed: list[Bags]) -> None:
     """What plans need is no more than `cache.rows`, and rows leave although several trainers have just trained them."""
     run = facts(4, 64, cache_rows=200, total_rows=8000, features=4)
-    need = check_policy(policy(run), skewed[:12])
+    herald = policy(run)
+    need = check_policy(herald, skewed[:12])
     assert need.window == Window(2, 1, serial=True)
     assert need.total_rows <= 200
+    plans = plan_segment(herald.planner(need.window), skewed[:12], herald.start_slicing())
+    copies = max(0 if part.copy_slots is None else part.copy_slots.size for plan in plans for part in plan.trainers)
+    assert need.shared_rows == copies, "those of one batch"
 
 
 def test_room_for_copies_goes_by_look_ups_and_tables() -> None:
