@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from data_prep.formats.buckets import buckets
 from data_prep.formats.columns import Column, Dense, Group, Label, Sparse, SparseList, Time, Values, Weight
 from data_prep.formats.hex_columns import DIGITS, parse_hex
+from data_prep.formats.time_texts import write_times
 from data_prep.formats.value_lists import parse_lists
 from data_prep.vocabularies.wide_values import hash_keys
 
@@ -175,11 +176,11 @@ def _written_out(texts: pa.StringArray, times: pa.TimestampArray, written: str) 
     if any(zone in pattern for zone in _WITH_ZONES):
         return texts, pa.nulls(len(texts), pa.string())
     if pattern == written:
-        return texts, pc.strftime(times, written)
+        return texts, write_times(times, written)
     parts = pc.extract_regex(texts, r"^(?P<local>.*?)(?P<zone>Z|[-+]\d\d:?\d\d)$")
     zones = parts.field("zone").dictionary_encode()
     of_texts = pa.array(map(_offset, zones.dictionary.to_pylist()), pa.duration("s")).take(zones.indices)
-    return parts.field("local"), pc.strftime(pc.add(times, of_texts), pattern)
+    return parts.field("local"), write_times(pc.add(times, of_texts), pattern)
 
 
 def _offset(zone: str) -> timedelta | None:

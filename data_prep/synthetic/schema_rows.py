@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import ConfigError
 from data_prep.formats.hex_columns import format_hex
+from data_prep.formats.time_texts import write_times
 from data_prep.schema.columns import (
     CategoricalColumn,
     GroupColumn,
@@ -298,7 +299,7 @@ def _times(column: TimestampColumn, seconds: Int64s) -> pa.Array:
     if column.format == "milliseconds":
         return pa.array(seconds * 1000)
     zone = "UTC" if "%z" in column.format else None
-    return pc.strftime(pa.array(seconds).cast(pa.timestamp("s", zone)), column.format)
+    return write_times(pa.array(seconds).cast(pa.timestamp("s", zone)), column.format)
 
 
 def _label(
