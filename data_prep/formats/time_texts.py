@@ -6,6 +6,9 @@ from functools import cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
+_FIRST_FULL_YEAR = 1000
+"""Python writes earlier ones with fewer digits than four."""
+
 
 def write_times(times: pa.TimestampArray, pattern: str) -> pa.StringArray:
     """Times `[n]` in UTC, to the second, written as a pattern of `strftime` says; null where that is impossible."""
@@ -27,6 +30,7 @@ def _arrow_writes() -> bool:
 
 def _write(second: int, pattern: str) -> str | None:
     try:
-        return datetime.fromtimestamp(second, UTC).strftime(pattern)
-    except (OverflowError, ValueError):  # beyond the years 1 to 9999
+        time = datetime.fromtimestamp(second, UTC)
+    except (OverflowError, ValueError):  # beyond the year 9999, or before 1
         return None
+    return time.strftime(pattern) if time.year >= _FIRST_FULL_YEAR else None

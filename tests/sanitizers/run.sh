@@ -14,7 +14,7 @@ threaded=(tests/unit/planning/lookahead/test_native.py
   "$kernels"/test_{native_rows,interaction,output_gradient,finite,request_watch,hard_numbers}.py
   tests/unit/rows/disk/test_store_stress.py::test_rows_are_those_of_an_array_on_a_true_disk)
 others=("$kernels"/test_{row_operations,pooling,row_copies,grid_hops,lzf,text_lines}.py
-  tests/unit/data_prep/{formats/test_native_criteo,formats/test_native_delimited,test_native_ids,test_native_wide_ids}.py
+  tests/unit/data_prep/{formats/test_native_criteo,formats/test_native_delimited,vocabularies/test_native_ids,vocabularies/test_native_wide_ids}.py
   tests/unit/storage/shards/test_{look_up_batches,raw_chunks}.py)
 
 # Where g++ keeps a library; it prints the bare name of one that it does not have.
