@@ -51,8 +51,8 @@ BAGPIPE_EXPORT int bagpipe_sum_pooled(int device, cudaStream_t stream, const flo
                                       const int64_t* order, const int32_t* outputs, const float* scales,
                                       const int32_t* starts, int64_t segments, float* sums);
 
-// Updates in place: weights and other state [R, D], of row-wise ones the last table [R, 1], slots [N], gradients [N,
-// D].
+// Updates in place: weights and other state [R, D], of row-wise ones the last table [R, 1], slots [N], gradients
+// [N, D].
 BAGPIPE_EXPORT int bagpipe_apply_sgd(int device, cudaStream_t stream, float* weights, int32_t width,
                                      const int32_t* slots, const float* gradients, int64_t rows, float lr);
 

@@ -10,7 +10,8 @@ inline bool is_present(const uint8_t* present, int64_t at) {
   return present == nullptr || (present[at >> 3] >> (at & 7) & 1);
 }
 
-// MurmurHash3's 64-bit finaliser. Hashed ids are made of it, so it has to stay as data_prep/vocabulary.py has it.
+// MurmurHash3's 64-bit finaliser. Hashed ids are made of it, so it has to stay as the definition has it
+// (data_prep/vocabularies/vocabulary.py).
 inline uint64_t mix(uint64_t key) {
   key ^= key >> 33;
   key *= 0xFF51AFD7ED558CCDu;
