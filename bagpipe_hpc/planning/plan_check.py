@@ -84,7 +84,7 @@ def check_policy(policy: Policy, batches: Sequence[Bags], wanted: Window = Windo
         evaluated, again = plans(planner, training=False), plans(planner)
         carry_out(again, eager=True)
     except PlanError as error:
-        raise PlanError(f"in a segment behind another one, when start_segment has forgotten that: {error}") from error
+        raise PlanError(f"in a segment behind another one, which start_segment has to forget: {error}") from error
     if any(part.rows_written for plan in evaluated for part in plan.trainers):
         raise PlanError("an evaluation (training=False) writes rows back, and nobody has updated them")
     return need
