@@ -35,8 +35,6 @@ _TIMEOUT_S = 1800.0
 _PROGRESS_NAME = "progress.txt"
 _END_BYTES = 1 << 16
 """Of a file of progress that are read."""
-_LOGGED_STEPS = 5
-"""Between two lines of bagpipe's progress: each takes some tenths of a millisecond."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +204,7 @@ def command_of(
     if contender.is_peer:
         command, environment = _peer_command(contender, workload, own)
         return [*command, "--progress", str(output / _PROGRESS_NAME)], environment
-    own.append(f"train.log_every_steps={_LOGGED_STEPS}")
+    own.append(f"train.log_every_steps={workload.logged_steps}")
     return _bagpipe_command(contender, workload, own, output), _environment()
 
 

@@ -35,6 +35,7 @@ class PeerWorkload:
         needed_bytes: memory that the largest contender takes.
         link: between the two hosts that it runs on; `native` for one host.
         device: `train.device`.
+        logged_steps: in turns, steps between two lines of bagpipe's progress, which take some tenths of a millisecond.
     """
 
     title: str
@@ -45,6 +46,7 @@ class PeerWorkload:
     needed_bytes: float
     link: Link = LINKS["native"]
     device: str = "cpu"
+    logged_steps: int = 5
 
     def config(self, overrides: list[str]) -> Config:
         """Its settings with some replaced, each `section.field=value`."""
@@ -86,7 +88,7 @@ def large_tables_workload(timed_steps: int) -> PeerWorkload:
     if not (shards / MANIFEST_NAME).exists():
         write_kaggle_shards(shards, batches * config.train.batch_size)
     title = "large tables: 33.8 million rows as in Criteo Kaggle, ids of Zipf 1.05, batch 16,384, D = 48"
-    return PeerWorkload(title, config_file, shards, _WARM_UP_STEPS, timed_steps, 10e9)
+    return PeerWorkload(title, config_file, shards, _WARM_UP_STEPS, timed_steps, 10e9, logged_steps=1)
 
 
 def link_workload(link: Link) -> PeerWorkload:

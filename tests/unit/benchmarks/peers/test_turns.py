@@ -114,6 +114,8 @@ def test_a_command_writes_what_progress_reads(workload: PeerWorkload, tmp_path: 
     assert "train.max_steps=7" in of_peer
     own, _ = contenders.command_of(OWN, workload, ["train.max_steps=7"], tmp_path)
     assert {"train.max_steps=7", f"train.output={tmp_path}", "train.log_every_steps=5"} <= {*own}
+    own, _ = contenders.command_of(OWN, replace(workload, logged_steps=1), [], tmp_path)
+    assert "train.log_every_steps=1" in own  # where a turn has few steps
 
 
 def test_ratios_are_those_of_rounds() -> None:
