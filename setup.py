@@ -14,7 +14,7 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 CSRC = Path("bagpipe_hpc/kernels/csrc")
-# No fused multiply-add: results must not depend on how code was vectorised (bagpipe_hpc/kernels/reference.py).
+# No fused multiply-add: results must not depend on how code was vectorised (bagpipe_hpc/kernels/rows/reference.py).
 CXX_FLAGS = ["-std=c++17", "-O3", "-ffp-contract=off", "-fvisibility=hidden", "-pthread", "-Wall", "-Wextra"]
 CXX_FLAGS += ["-fno-math-errno"]  # a root is one instruction
 ADDED_FLAGS = os.environ.get("BAGPIPE_CXX_FLAGS", "").split()

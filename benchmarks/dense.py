@@ -21,7 +21,7 @@ from bagpipe_hpc.cluster.allocator import keep_all_freed_memory
 from bagpipe_hpc.config.models import DLRMSettings
 from bagpipe_hpc.config.schema import ModelConfig, OptimizerConfig
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.kernels.output_gradient import output_gradient_kernel
+from bagpipe_hpc.kernels.dense.output_gradient import output_gradient_kernel
 from bagpipe_hpc.models.build import build_model
 from bagpipe_hpc.models.contract import ModelKernels
 from bagpipe_hpc.models.embeddings import Embeddings

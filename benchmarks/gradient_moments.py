@@ -22,7 +22,7 @@ import torch
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.config.schema import Config
-from bagpipe_hpc.kernels.row_operations import row_operations
+from bagpipe_hpc.kernels.rows.row_operations import row_operations
 from bagpipe_hpc.models.build import build_model
 from bagpipe_hpc.models.embeddings import Embeddings
 from bagpipe_hpc.models.facts import ModelFacts

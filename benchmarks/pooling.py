@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from bagpipe_hpc.cluster.allocator import keep_all_freed_memory
-from bagpipe_hpc.kernels.pooling import PoolLayout, pool_step_by_step, sum_pooled_step_by_step
-from bagpipe_hpc.kernels.row_operations import row_operations
+from bagpipe_hpc.kernels.rows.pooling import PoolLayout, pool_step_by_step, sum_pooled_step_by_step
+from bagpipe_hpc.kernels.rows.row_operations import row_operations
 from bagpipe_hpc.tools.report import Report, median
 
 _TABLE_ROWS, _BATCH_ROWS, _LOOK_UPS = 200_000, 50_000, 200_000

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from bagpipe_hpc.cache.row_updates import update_rows
-from bagpipe_hpc.kernels.cuda import CudaRowOperations
-from bagpipe_hpc.kernels.finite_notes import FiniteNotes, ReferenceNotes
-from bagpipe_hpc.kernels.pooling import PoolLayout
-from bagpipe_hpc.kernels.reference import ReferenceRowOperations
+from bagpipe_hpc.kernels.dense.finite_notes import FiniteNotes, ReferenceNotes
+from bagpipe_hpc.kernels.rows.cuda import CudaRowOperations
+from bagpipe_hpc.kernels.rows.pooling import PoolLayout
+from bagpipe_hpc.kernels.rows.reference import ReferenceRowOperations
 from tests.row_optimizers import BUILT_IN, row_optimizer
 
 LR, STEP = 0.005, 7

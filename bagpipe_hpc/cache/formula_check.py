@@ -10,8 +10,8 @@ from bagpipe_hpc.config.doors import ROW_OPTIMIZERS, SettingError
 from bagpipe_hpc.config.rates import RowsRateConfig
 from bagpipe_hpc.config.schema import OptimizerConfig
 from bagpipe_hpc.errors import BagpipeError
-from bagpipe_hpc.kernels.row_operations import RowOperations
-from bagpipe_hpc.kernels.update_kernels import UPDATE_KERNELS
+from bagpipe_hpc.kernels.rows.row_operations import RowOperations
+from bagpipe_hpc.kernels.rows.update_kernels import UPDATE_KERNELS
 from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
 from bagpipe_hpc.rows.optimizers.contract import KernelCall, RowOptimizer
 from bagpipe_hpc.terminal import counted

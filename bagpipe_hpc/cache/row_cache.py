@@ -15,9 +15,9 @@ from bagpipe_hpc.cache.row_memory import new_table
 from bagpipe_hpc.cache.row_updates import update_rows
 from bagpipe_hpc.errors import CapacityError
 from bagpipe_hpc.kernels.device import open_device
-from bagpipe_hpc.kernels.pooling import PoolLayout
-from bagpipe_hpc.kernels.row_operations import RowOperations
-from bagpipe_hpc.kernels.sum_order import SumOrder
+from bagpipe_hpc.kernels.rows.pooling import PoolLayout
+from bagpipe_hpc.kernels.rows.row_operations import RowOperations
+from bagpipe_hpc.kernels.rows.sum_order import SumOrder
 from bagpipe_hpc.rows.optimizers.contract import RowOptimizer
 from bagpipe_hpc.rows.record import RowRecord
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from bagpipe_hpc.config.schema import OptimizerConfig
-from bagpipe_hpc.kernels.row_operations import RowOperations
+from bagpipe_hpc.kernels.rows.row_operations import RowOperations
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from bagpipe_hpc.cache.row_clipping import clip_rows
 from bagpipe_hpc.cache.row_decay import RowDecay
-from bagpipe_hpc.kernels.row_operations import RowOperations
+from bagpipe_hpc.kernels.rows.row_operations import RowOperations
 from bagpipe_hpc.rows.optimizers.contract import RowOptimizer
 
 

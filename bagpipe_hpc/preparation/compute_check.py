@@ -15,7 +15,7 @@ from bagpipe_hpc.cluster.host_memory import free_bytes
 from bagpipe_hpc.cluster.server_memory import Need
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CapacityError, ConfigError
-from bagpipe_hpc.kernels.row_operations import row_operations
+from bagpipe_hpc.kernels.rows.row_operations import row_operations
 from bagpipe_hpc.models.build import build_model
 from bagpipe_hpc.models.optimizer.dense_optimizer import dense_optimizer
 from bagpipe_hpc.models.optimizer.trial import state_numbers

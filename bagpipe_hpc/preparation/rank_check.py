@@ -20,7 +20,7 @@ from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.kernels.block_file import block_files
 from bagpipe_hpc.kernels.grid_hops import grid_hops
-from bagpipe_hpc.kernels.row_copies import row_copies
+from bagpipe_hpc.kernels.rows.row_copies import row_copies
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.rows.window import require_addressable
 from bagpipe_hpc.mpi.time_limit import TimeLimit

@@ -6,7 +6,7 @@ from functools import partial
 
 from bagpipe_hpc.checkpointing.protocol import SavingSettings
 from bagpipe_hpc.checkpointing.server import SavedGroup, ServerCheckpoints
-from bagpipe_hpc.kernels.row_copies import row_copies
+from bagpipe_hpc.kernels.rows.row_copies import row_copies
 from bagpipe_hpc.mpi.rows.window import RowWindow
 from bagpipe_hpc.mpi.waiting import Answered, Polls, serve_until_barrier
 from bagpipe_hpc.roles.context import RoleContext

@@ -21,7 +21,7 @@ from torch import Tensor
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.checkpointing.protocol import checkpoint_manifest
 from bagpipe_hpc.evaluation.peers import Alone
-from bagpipe_hpc.kernels.short_floats import short_floats
+from bagpipe_hpc.kernels.rows.short_floats import short_floats
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.full_batches import sliced
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind

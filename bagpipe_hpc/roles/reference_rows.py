@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bagpipe_hpc.kernels.device import Device
-from bagpipe_hpc.kernels.short_floats import ShortFloats
+from bagpipe_hpc.kernels.rows.short_floats import ShortFloats
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.slices import BatchSlices
 from bagpipe_hpc.step.compute import ComputeParts

@@ -7,7 +7,7 @@ from itertools import chain
 
 from bagpipe_hpc.cluster.role_layout import Role
 from bagpipe_hpc.kernels.block_file import block_files
-from bagpipe_hpc.kernels.row_copies import row_copies
+from bagpipe_hpc.kernels.rows.row_copies import row_copies
 from bagpipe_hpc.mpi.communicators import ORACLE_RANK, Communicators
 from bagpipe_hpc.mpi.rows.window import RowWindow
 from bagpipe_hpc.mpi.time_limit import TimeLimit

@@ -14,10 +14,10 @@ from bagpipe_hpc.cache.frozen_rows import FrozenRows
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.cache.row_decay import RowDecay
 from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.kernels.dense.finite import finite_kernel
+from bagpipe_hpc.kernels.dense.finite_notes import finite_notes
 from bagpipe_hpc.kernels.device import Device
-from bagpipe_hpc.kernels.finite import finite_kernel
-from bagpipe_hpc.kernels.finite_notes import finite_notes
-from bagpipe_hpc.kernels.row_operations import row_operations
+from bagpipe_hpc.kernels.rows.row_operations import row_operations
 from bagpipe_hpc.models.build import build_model
 from bagpipe_hpc.models.dropout import DropoutMasks
 from bagpipe_hpc.models.layers.layer_weights import LayerWeights

@@ -10,8 +10,9 @@ from bagpipe_hpc.cluster.core_share import threads_each
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.config.sections.train import LATE
 from bagpipe_hpc.errors import CapacityError, ConfigError
-from bagpipe_hpc.kernels import native, shared_library
-from bagpipe_hpc.kernels.output_gradient import output_gradient_kernel
+from bagpipe_hpc.kernels import shared_library
+from bagpipe_hpc.kernels.dense.output_gradient import output_gradient_kernel
+from bagpipe_hpc.kernels.rows import native
 from bagpipe_hpc.models.build import layers_tell, takes_kernels
 from bagpipe_hpc.models.contract import ModelKernels
 from bagpipe_hpc.models.layers.interaction import choose_interaction

@@ -19,8 +19,8 @@ from torch.optim import Optimizer
 
 from bagpipe_hpc.cache.row_cache import NO_ROW, RowCache
 from bagpipe_hpc.errors import DivergenceError
-from bagpipe_hpc.kernels.finite import FiniteKernel
-from bagpipe_hpc.kernels.finite_notes import FiniteNotes
+from bagpipe_hpc.kernels.dense.finite import FiniteKernel
+from bagpipe_hpc.kernels.dense.finite_notes import FiniteNotes
 from bagpipe_hpc.step.ready_batch import LookUps
 
 _LOSS, _FIRST_GROUP = range(2)

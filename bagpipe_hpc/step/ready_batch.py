@@ -15,8 +15,8 @@ from torch import Tensor
 
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.kernels.device import Device, Mark
-from bagpipe_hpc.kernels.pooling import PoolLayout
-from bagpipe_hpc.kernels.sum_order import SumOrder
+from bagpipe_hpc.kernels.rows.pooling import PoolLayout
+from bagpipe_hpc.kernels.rows.sum_order import SumOrder
 from bagpipe_hpc.models.embeddings import Embeddings
 from bagpipe_hpc.models.facts import FeatureFacts
 from bagpipe_hpc.plan.batch_plan import ReceivedPlan

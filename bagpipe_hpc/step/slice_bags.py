@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bagpipe_hpc.kernels.device import Device
-from bagpipe_hpc.kernels.pooling import PoolLayout
+from bagpipe_hpc.kernels.rows.pooling import PoolLayout
 from bagpipe_hpc.models.embeddings import Embeddings, SequenceRows
 from bagpipe_hpc.models.facts import FeatureFacts
 

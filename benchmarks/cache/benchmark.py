@@ -12,8 +12,9 @@ import torch
 
 from bagpipe_hpc.cluster.allocator import keep_all_freed_memory
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.kernels import native, shared_library
-from bagpipe_hpc.kernels.row_operations import RowOperations, row_operations
+from bagpipe_hpc.kernels import shared_library
+from bagpipe_hpc.kernels.rows import native
+from bagpipe_hpc.kernels.rows.row_operations import RowOperations, row_operations
 from bagpipe_hpc.tools.conditions import cores
 from bagpipe_hpc.tools.report import Report, median
 from benchmarks.cache.copy_speed import PlainCopy, seconds

@@ -14,8 +14,8 @@ from bagpipe_hpc.cache.row_memory import new_table
 from bagpipe_hpc.cache.row_updates import update_rows
 from bagpipe_hpc.config.doors import ROW_OPTIMIZERS
 from bagpipe_hpc.config.schema import OptimizerConfig
-from bagpipe_hpc.kernels.row_operations import RowOperations
-from bagpipe_hpc.kernels.sum_order import SumOrder
+from bagpipe_hpc.kernels.rows.row_operations import RowOperations
+from bagpipe_hpc.kernels.rows.sum_order import SumOrder
 from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
 from benchmarks.kaggle.rows import draw_batches
 

@@ -22,7 +22,7 @@ from bagpipe_hpc.cluster.allocator import keep_all_freed_memory
 from bagpipe_hpc.cluster.role_layout import Role, RoleLayout
 from bagpipe_hpc.cluster.role_placement import Placement
 from bagpipe_hpc.cluster.row_routes import RowRoutes
-from bagpipe_hpc.kernels.row_copies import row_copies
+from bagpipe_hpc.kernels.rows.row_copies import row_copies
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.rows.transfer import PendingRows
 from bagpipe_hpc.mpi.rows.window import RowWindow

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from bagpipe_hpc.kernels import click_text
+from bagpipe_hpc.kernels.text import click_text
 from data_prep.formats.delimited import BadLine, dense_column, log_of_count
 from data_prep.formats.source_format import BlockParser
 from data_prep.inputs.text_blocks import count_lines

@@ -5,7 +5,7 @@ Shapes: `n` rows, `V` values of all lists.
 
 import pyarrow as pa
 
-from bagpipe_hpc.kernels.delimited_text import ColumnValues, DelimitedText, Kind, TextColumn
+from bagpipe_hpc.kernels.text.delimited_text import ColumnValues, DelimitedText, Kind, TextColumn
 from data_prep.formats.columns import Column, Dense, Group, Label, Sparse, SparseList, Time, Unused, Values, Weight
 from data_prep.formats.fields import read_fields, text_type, value_type
 from data_prep.formats.layout import TextFields

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from bagpipe_hpc.errors import DataError, refused
-from bagpipe_hpc.kernels import text_lines
 from bagpipe_hpc.kernels.shared_library import is_built
+from bagpipe_hpc.kernels.text import text_lines
 from bagpipe_hpc.storage.checked_json import Count
 
 BLOCK_BYTES = 2 << 20

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bagpipe_hpc.kernels.number_counts import NumberColumn
-from bagpipe_hpc.kernels.value_ids import IdTables, ValueCounter
-from bagpipe_hpc.kernels.wide_ids import (
+from bagpipe_hpc.kernels.text.number_counts import NumberColumn
+from bagpipe_hpc.kernels.text.value_ids import IdTables, ValueCounter
+from bagpipe_hpc.kernels.text.wide_ids import (
     HashedIntegerIds,
     IntegerCounter,
     IntegerIds,

@@ -1,4 +1,4 @@
-"""Ids of integers of 64 bits and of texts: the definition of what `bagpipe_hpc.kernels.wide_ids` does natively.
+"""Ids of integers of 64 bits and of texts: the definition of what `bagpipe_hpc.kernels.text.wide_ids` does natively.
 
 Shapes: `n` values or rows, `V` values of a vocabulary.
 """

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from bagpipe_hpc.kernels.cuda import CudaRowOperations
-from bagpipe_hpc.kernels.finite_notes import CudaNotes, FiniteNotes, finite_notes
-from bagpipe_hpc.kernels.row_operations import row_operations
+from bagpipe_hpc.kernels.dense.finite_notes import CudaNotes, FiniteNotes, finite_notes
+from bagpipe_hpc.kernels.rows.cuda import CudaRowOperations
+from bagpipe_hpc.kernels.rows.row_operations import row_operations
 from tests import cuda_row_cases as cases
 
 pytestmark = pytest.mark.gpu

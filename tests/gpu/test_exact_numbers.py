@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bagpipe_hpc.cache.row_clipping import clip_rows
-from bagpipe_hpc.kernels.short_floats import short_floats
+from bagpipe_hpc.kernels.rows.short_floats import short_floats
 from bagpipe_hpc.models.dropout import kept_units
 
 pytestmark = pytest.mark.gpu

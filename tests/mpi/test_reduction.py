@@ -9,7 +9,7 @@ import torch
 from mpi4py import MPI
 
 from bagpipe_hpc.errors import WaitTimeoutError
-from bagpipe_hpc.kernels.short_floats import ShortFloats, short_floats
+from bagpipe_hpc.kernels.rows.short_floats import ShortFloats, short_floats
 from bagpipe_hpc.mpi import reduction
 from bagpipe_hpc.mpi.reduction import GradientReducer, SumComms, add_in_order
 from bagpipe_hpc.mpi.waiting import wait_until

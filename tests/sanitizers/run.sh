@@ -11,9 +11,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 # A library that none of these tests loads fails the run: tests/sanitizers/instrumented.py.
 kernels=tests/unit/kernels
 threaded=(tests/unit/planning/lookahead/test_native.py
-  "$kernels"/test_{native_rows,interaction,output_gradient,finite,request_watch,hard_numbers}.py
+  "$kernels"/{rows/test_native_rows,dense/test_interaction,dense/test_output_gradient,dense/test_finite,test_request_watch,test_hard_numbers}.py
   tests/unit/rows/disk/test_store_stress.py::test_rows_are_those_of_an_array_on_a_true_disk)
-others=("$kernels"/test_{row_operations,pooling,row_copies,grid_hops,lzf,text_lines}.py
+others=("$kernels"/{rows/test_row_operations,rows/test_pooling,rows/test_row_copies,test_grid_hops,test_lzf,text/test_text_lines}.py
   tests/unit/data_prep/{formats/test_native_criteo,formats/test_native_delimited,vocabularies/test_native_ids,vocabularies/test_native_wide_ids}.py
   tests/unit/storage/shards/test_{look_up_batches,raw_chunks}.py)
 

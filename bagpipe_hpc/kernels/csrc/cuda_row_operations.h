@@ -1,5 +1,5 @@
-// The C interface of _cuda.so: row operations on one GPU, called from kernels/cuda.py (`reference.py` defines them),
-// and what looks for numbers that are not finite (`finite_notes.py`).
+// The C interface of _cuda.so: row operations on one GPU, called from kernels/rows/cuda.py (`reference.py` beside it
+// defines them), and what looks for numbers that are not finite (kernels/dense/finite_notes.py).
 //
 // Legend: R rows of a table, N rows of one call, M look-ups, U distinct rows, O outputs, D width of a row, W numbers
 // of a record.

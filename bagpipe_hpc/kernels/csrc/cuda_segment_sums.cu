@@ -1,5 +1,5 @@
 // Sums of segments of look-ups, each from left to right, without atomics: the same bits in every run. A segment is what
-// has one sum: the look-ups of a row, whose gradients are summed, sorted by row (kernels/cuda.py); or those of an
+// has one sum: the look-ups of a row, whose gradients are summed, sorted by row (kernels/rows/cuda.py); or those of an
 // output, whose rows are pooled.
 //
 // Most segments are short: a few threads walk each. Of Zipf-like features a few rows have thousands of look-ups; as the

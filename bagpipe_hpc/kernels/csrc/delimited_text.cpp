@@ -44,7 +44,7 @@ BAGPIPE_CLONES bool index_quoted(Index& index, int64_t bytes) {
   return around == index.quotes;
 }
 
-// What a column is and where its values go. kernels/delimited_text.py has the same members.
+// What a column is and where its values go. kernels/text/delimited_text.py has the same members.
 struct Task {
   int64_t kind;
   int64_t number;     // of the field

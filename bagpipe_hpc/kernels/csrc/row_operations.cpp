@@ -1,4 +1,4 @@
-// Operations on embedding rows in main memory: the native twin of bagpipe_hpc/kernels/reference.py and of
+// Operations on embedding rows in main memory: the native twin of bagpipe_hpc/kernels/rows/reference.py and of
 // the formulas in bagpipe_hpc/rows/optimizers, called by native.py.
 //
 // Tables, records and gradients are float32, slots and positions int32, all contiguous. The caller has checked that

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bagpipe_hpc.kernels.interaction import InteractionKernel, interaction_kernel
+from bagpipe_hpc.kernels.dense.interaction import InteractionKernel, interaction_kernel
 
 Interaction = Callable[[Tensor, Tensor], Tensor]
 """`(bottom [B, D], embeddings [B, F, D]) -> [B, D + P]`, differentiable: the bottom MLP's output, then the dot products

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.kernels.output_gradient import FEW_INPUTS, OutputGradientKernel
+from bagpipe_hpc.kernels.dense.output_gradient import FEW_INPUTS, OutputGradientKernel
 from bagpipe_hpc.models.layers.layer_weights import LateWeight, LayerWeights
 
 LinearLayer = Callable[[Tensor, Tensor, Tensor, bool], Tensor]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.kernels.grid_hops import grid_hops
-from bagpipe_hpc.kernels.short_floats import short_floats
+from bagpipe_hpc.kernels.rows.short_floats import short_floats
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.reduction import GradientReducer
 from bagpipe_hpc.mpi.rows.exchange import RowExchange

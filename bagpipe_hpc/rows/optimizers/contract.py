@@ -45,7 +45,7 @@ class KernelCall(NamedTuple):
     """Native code that does what a formula does, to the same bits.
 
     Attributes:
-        name: of the kernel, a key of `kernels.update_kernels.UPDATE_KERNELS`.
+        name: of the kernel, a key of `kernels.rows.update_kernels.UPDATE_KERNELS`.
         numbers: its arguments, each rounded to float32.
     """
 

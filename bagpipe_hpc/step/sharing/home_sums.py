@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bagpipe_hpc.cache.row_cache import RowCache
-from bagpipe_hpc.kernels.short_floats import ShortFloats
+from bagpipe_hpc.kernels.rows.short_floats import ShortFloats
 from bagpipe_hpc.mpi.requests import Awaited
 from bagpipe_hpc.mpi.rows.exchange import Arrival
 from bagpipe_hpc.mpi.rows.host_chain import ChainedSum, HostChain

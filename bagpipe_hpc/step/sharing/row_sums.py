@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from bagpipe_hpc.kernels.device import Device
-from bagpipe_hpc.kernels.short_floats import ShortFloats
+from bagpipe_hpc.kernels.rows.short_floats import ShortFloats
 from bagpipe_hpc.mpi.pending_sum import PendingSum
 from bagpipe_hpc.mpi.reduction import GradientReducer
 from bagpipe_hpc.mpi.requests import Awaited

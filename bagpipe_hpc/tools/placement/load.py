@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from bagpipe_hpc.cluster.host_memory import free_bytes
 from bagpipe_hpc.config.doors import PLACEMENTS
 from bagpipe_hpc.errors import CapacityError
-from bagpipe_hpc.kernels.row_copies import row_copies
+from bagpipe_hpc.kernels.rows.row_copies import row_copies
 from bagpipe_hpc.rows.partition import RowPartition
 from bagpipe_hpc.rows.placements.assignment import AssignedTables, whole_tables
 from bagpipe_hpc.rows.placements.planned import PlannedTables

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from bagpipe_hpc.kernels.row_copies import row_copies
+from bagpipe_hpc.kernels.rows.row_copies import row_copies
 from bagpipe_hpc.rows.access_statistics import AccessStatistics
 from bagpipe_hpc.rows.placements.assignment import WholeTable
 from bagpipe_hpc.tools.sharding.task import GroupCost

@@ -11,7 +11,7 @@ from bagpipe_hpc.cache.formula_check import check_formula
 from bagpipe_hpc.config.rates import RowsRateConfig
 from bagpipe_hpc.config.schema import OptimizerConfig
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.kernels.row_operations import row_operations
+from bagpipe_hpc.kernels.rows.row_operations import row_operations
 from bagpipe_hpc.rows.optimizers.contract import KernelCall, RowOptimizer, StateColumns
 from bagpipe_hpc.rows.optimizers.sgd import SGD
 from tests.row_optimizers import BUILT_IN

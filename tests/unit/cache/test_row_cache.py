@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.errors import CapacityError
-from bagpipe_hpc.kernels.row_operations import row_operations
+from bagpipe_hpc.kernels.rows.row_operations import row_operations
 from bagpipe_hpc.rows.optimizers.contract import StateColumns
 from bagpipe_hpc.rows.record import RowRecord
 

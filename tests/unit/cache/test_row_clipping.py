@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bagpipe_hpc.cache.row_clipping import clip_rows
 from bagpipe_hpc.cache.row_updates import update_rows
-from bagpipe_hpc.kernels.row_operations import row_operations
+from bagpipe_hpc.kernels.rows.row_operations import row_operations
 from tests.row_optimizers import row_optimizer
 
 CPU = torch.device("cpu")

@@ -12,7 +12,7 @@ from bagpipe_hpc.cache.row_updates import update_rows
 from bagpipe_hpc.config.rates import RowsRateConfig
 from bagpipe_hpc.config.schema import OptimizerConfig
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.kernels.row_operations import row_operations
+from bagpipe_hpc.kernels.rows.row_operations import row_operations
 from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
 from bagpipe_hpc.rows.optimizers.contract import RowOptimizer
 from tests.row_optimizers import BUILT_IN, optimizer_config, row_optimizer

@@ -13,7 +13,7 @@ import torch
 from bagpipe_hpc.cache import row_memory
 from bagpipe_hpc.cache.row_cache import NO_ROW, RowCache
 from bagpipe_hpc.cache.row_memory import new_table, trying_to_reserve
-from bagpipe_hpc.kernels.row_operations import row_operations
+from bagpipe_hpc.kernels.rows.row_operations import row_operations
 from bagpipe_hpc.rows.record import RowRecord
 
 CPU = torch.device("cpu")

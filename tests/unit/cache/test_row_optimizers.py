@@ -13,7 +13,7 @@ from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.config.doors import ROW_OPTIMIZERS
 from bagpipe_hpc.config.rates import RowsRateConfig
 from bagpipe_hpc.config.schema import Config, ModelConfig, OptimizerConfig
-from bagpipe_hpc.kernels.row_operations import row_operations
+from bagpipe_hpc.kernels.rows.row_operations import row_operations
 from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
 from bagpipe_hpc.rows.record import RowRecord
 from tests.row_optimizers import BUILT_IN, optimizer_config, row_optimizer

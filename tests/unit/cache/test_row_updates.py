@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bagpipe_hpc.cache.row_updates import update_rows
-from bagpipe_hpc.kernels import native, shared_library
-from bagpipe_hpc.kernels.reference import ReferenceRowOperations
-from bagpipe_hpc.kernels.row_operations import RowOperations, row_operations
+from bagpipe_hpc.kernels import shared_library
+from bagpipe_hpc.kernels.rows import native
+from bagpipe_hpc.kernels.rows.reference import ReferenceRowOperations
+from bagpipe_hpc.kernels.rows.row_operations import RowOperations, row_operations
 from bagpipe_hpc.rows.optimizers.contract import KernelCall, RowOptimizer, StateColumns
 from bagpipe_hpc.rows.optimizers.sgd import SGD
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from bagpipe_hpc.kernels import shared_library
-from bagpipe_hpc.kernels.cuda import CudaRowOperations
+from bagpipe_hpc.kernels.rows.cuda import CudaRowOperations
 
 KERNELS = Path(shared_library.__file__).parent
 FATBIN_MAGIC = struct.pack("<I", 0xBA55ED50)

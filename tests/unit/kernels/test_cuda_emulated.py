@@ -14,10 +14,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from bagpipe_hpc.kernels.cuda import CudaRowOperations
-from bagpipe_hpc.kernels.finite_notes import CudaNotes, FiniteNotes, ReferenceNotes
-from bagpipe_hpc.kernels.pooling import PoolLayout
-from bagpipe_hpc.kernels.update_kernels import UPDATE_KERNELS
+from bagpipe_hpc.kernels.dense.finite_notes import CudaNotes, FiniteNotes, ReferenceNotes
+from bagpipe_hpc.kernels.rows.cuda import CudaRowOperations
+from bagpipe_hpc.kernels.rows.pooling import PoolLayout
+from bagpipe_hpc.kernels.rows.update_kernels import UPDATE_KERNELS
 from tests import cuda_row_cases as cases
 
 CSRC = Path(__file__).resolve().parents[3] / "bagpipe_hpc" / "kernels" / "csrc"

@@ -14,19 +14,19 @@ from torch import Tensor
 
 from bagpipe_hpc.cache.row_updates import update_rows
 from bagpipe_hpc.kernels import shared_library
-from bagpipe_hpc.kernels.finite import FiniteKernel, NativeFinite, ReferenceFinite
-from bagpipe_hpc.kernels.interaction import InteractionKernel, NativeInteraction, ReferenceInteraction
-from bagpipe_hpc.kernels.native import NativeRowOperations
-from bagpipe_hpc.kernels.output_gradient import (
+from bagpipe_hpc.kernels.dense.finite import FiniteKernel, NativeFinite, ReferenceFinite
+from bagpipe_hpc.kernels.dense.interaction import InteractionKernel, NativeInteraction, ReferenceInteraction
+from bagpipe_hpc.kernels.dense.output_gradient import (
     FEW_INPUTS,
     NativeOutputGradient,
     OutputGradientKernel,
     ReferenceOutputGradient,
 )
-from bagpipe_hpc.kernels.pooling import PoolLayout
-from bagpipe_hpc.kernels.reference import ReferenceRowOperations
-from bagpipe_hpc.kernels.row_operations import RowOperations
-from bagpipe_hpc.kernels.update_kernels import UPDATE_KERNELS
+from bagpipe_hpc.kernels.rows.native import NativeRowOperations
+from bagpipe_hpc.kernels.rows.pooling import PoolLayout
+from bagpipe_hpc.kernels.rows.reference import ReferenceRowOperations
+from bagpipe_hpc.kernels.rows.row_operations import RowOperations
+from bagpipe_hpc.kernels.rows.update_kernels import UPDATE_KERNELS
 from tests.drawing import share_of
 from tests.instruction_sets import each_instruction_set
 from tests.row_optimizers import BUILT_IN, row_optimizer

@@ -63,8 +63,8 @@ def test_threads_that_do_not_start_leave_their_share_to_the_caller() -> None:
 SHARED = """
 import os, threading, time, torch
 from pathlib import Path
-from bagpipe_hpc.kernels.interaction import NativeInteraction
-from bagpipe_hpc.kernels.native import NativeRowOperations
+from bagpipe_hpc.kernels.dense.interaction import NativeInteraction
+from bagpipe_hpc.kernels.rows.native import NativeRowOperations
 
 def tasks():
     return list(Path("/proc/self/task").iterdir())

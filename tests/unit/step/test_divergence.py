@@ -11,10 +11,10 @@ import torch
 
 from bagpipe_hpc.cache.row_cache import NO_ROW, RowCache
 from bagpipe_hpc.errors import DivergenceError
-from bagpipe_hpc.kernels.finite import finite_kernel
-from bagpipe_hpc.kernels.finite_notes import finite_notes
-from bagpipe_hpc.kernels.pooling import PoolLayout
-from bagpipe_hpc.kernels.row_operations import row_operations
+from bagpipe_hpc.kernels.dense.finite import finite_kernel
+from bagpipe_hpc.kernels.dense.finite_notes import finite_notes
+from bagpipe_hpc.kernels.rows.pooling import PoolLayout
+from bagpipe_hpc.kernels.rows.row_operations import row_operations
 from bagpipe_hpc.rows.groups import table_groups
 from bagpipe_hpc.rows.optimizers.contract import StateColumns
 from bagpipe_hpc.rows.partition import Tables

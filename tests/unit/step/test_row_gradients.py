@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bagpipe_hpc.cache.row_cache import RowCache
-from bagpipe_hpc.kernels.row_operations import row_operations
+from bagpipe_hpc.kernels.rows.row_operations import row_operations
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.step.ready_batch import LookUps, ReadyBatch
 from bagpipe_hpc.step.row_gradients import RowGradients

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bagpipe_hpc.kernels.device import Cpu
-from bagpipe_hpc.kernels.reference import ReferenceRowOperations
+from bagpipe_hpc.kernels.rows.reference import ReferenceRowOperations
 from bagpipe_hpc.models.facts import FeatureFacts
 from bagpipe_hpc.step import slice_bags
 from bagpipe_hpc.step.slice_bags import Outputs, SliceBags, embeddings_of

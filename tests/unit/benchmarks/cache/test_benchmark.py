@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.kernels.reference import ReferenceRowOperations
+from bagpipe_hpc.kernels.rows.reference import ReferenceRowOperations
 from benchmarks.cache import benchmark as cache
 from benchmarks.cache.copy_speed import PlainCopy
 from benchmarks.cache.workload import CacheWorkload

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bagpipe_hpc.kernels.click_text import read_clicks
 from bagpipe_hpc.kernels.shared_library import is_built
+from bagpipe_hpc.kernels.text.click_text import read_clicks
 from data_prep.formats.criteo import Criteo
 from data_prep.formats.delimited import log_of_count
 from data_prep.inputs.text_blocks import count_lines

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bagpipe_hpc.kernels.delimited_text import DelimitedText, Kind, TextColumn
 from bagpipe_hpc.kernels.shared_library import is_built
+from bagpipe_hpc.kernels.text.delimited_text import DelimitedText, Kind, TextColumn
 from data_prep.formats.columns import Dense, Group, Label, Sparse, SparseList, Time, Unused, Values, Weight
 from data_prep.formats.delimited import DelimitedParser
 from data_prep.formats.layout import TextFields

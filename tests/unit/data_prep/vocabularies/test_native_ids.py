@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bagpipe_hpc.kernels.shared_library import is_built
-from bagpipe_hpc.kernels.value_ids import ValueCounter
+from bagpipe_hpc.kernels.text.value_ids import ValueCounter
 from bagpipe_hpc.storage.vocabularies.vocabulary import TableVocabulary
 from data_prep.formats.columns import Values
 from data_prep.formats.layout import IdRule, Table

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from bagpipe_hpc.kernels.output_gradient import output_gradient_kernel
+from bagpipe_hpc.kernels.dense.output_gradient import output_gradient_kernel
 from bagpipe_hpc.models.layers.layer_weights import LayerWeights
 from bagpipe_hpc.models.layers.linear import LinearLayer, blas_linear, onednn_linear
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.kernels.output_gradient import FEW_INPUTS, ReferenceOutputGradient, output_gradient_kernel
+from bagpipe_hpc.kernels.dense.output_gradient import FEW_INPUTS, ReferenceOutputGradient, output_gradient_kernel
 from bagpipe_hpc.models.layers.linear import (
     LinearLayer,
     bfloat16_linear,

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from bagpipe_hpc.config.schema import Config, ModelConfig, OptimizerConfig, TrainConfig
+from bagpipe_hpc.kernels.dense.output_gradient import output_gradient_kernel
 from bagpipe_hpc.kernels.device import Cpu
-from bagpipe_hpc.kernels.output_gradient import output_gradient_kernel
 from bagpipe_hpc.models.contract import ModelKernels
 from bagpipe_hpc.models.layers.layer_weights import LayerWeights
 from bagpipe_hpc.models.layers.linear import blas_linear

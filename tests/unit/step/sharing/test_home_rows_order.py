@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bagpipe_hpc.kernels.device import Cpu
-from bagpipe_hpc.kernels.short_floats import short_floats
+from bagpipe_hpc.kernels.rows.short_floats import short_floats
 from bagpipe_hpc.mpi.waiting import Waits
 from bagpipe_hpc.plan.exchange import Exchange, ExchangeCounts, Flow, Kind
 from bagpipe_hpc.step.sharing.home_rows import HomeRows

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bagpipe_hpc.kernels.device import Cpu
-from bagpipe_hpc.kernels.short_floats import short_floats
+from bagpipe_hpc.kernels.rows.short_floats import short_floats
 from bagpipe_hpc.plan.exchange import Summed
 from bagpipe_hpc.step.sharing.home_sums import HomeGradients, HomeSums, HomeTotal
 

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from bagpipe_hpc.kernels.device import Cpu
-from bagpipe_hpc.kernels.short_floats import short_floats
+from bagpipe_hpc.kernels.rows.short_floats import short_floats
 from bagpipe_hpc.step.sharing.row_sums import RowSums
 
 SUMS = torch.arange(6, dtype=torch.float32).view(3, 2)

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from bagpipe_hpc.config.schema import ModelConfig
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.kernels.interaction import ReferenceInteraction
-from bagpipe_hpc.kernels.pooling import PoolLayout
-from bagpipe_hpc.kernels.row_operations import row_operations
+from bagpipe_hpc.kernels.dense.interaction import ReferenceInteraction
+from bagpipe_hpc.kernels.rows.pooling import PoolLayout
+from bagpipe_hpc.kernels.rows.row_operations import row_operations
 from bagpipe_hpc.models.embeddings import Embeddings
 from bagpipe_hpc.models.facts import FeatureFacts, ModelFacts
 from bagpipe_hpc.storage.shards.entries import FeatureInfo

@@ -13,14 +13,15 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from bagpipe_hpc.kernels import native, shared_library
+from bagpipe_hpc.kernels import shared_library
 from bagpipe_hpc.kernels.backend import use_native
-from bagpipe_hpc.kernels.cuda import CudaRowOperations
-from bagpipe_hpc.kernels.native import NativeRowOperations
-from bagpipe_hpc.kernels.pooling import PoolLayout
-from bagpipe_hpc.kernels.reference import ReferenceRowOperations
-from bagpipe_hpc.kernels.sum_order import SumOrder
-from bagpipe_hpc.kernels.update_kernels import UpdateKernel
+from bagpipe_hpc.kernels.rows import native
+from bagpipe_hpc.kernels.rows.cuda import CudaRowOperations
+from bagpipe_hpc.kernels.rows.native import NativeRowOperations
+from bagpipe_hpc.kernels.rows.pooling import PoolLayout
+from bagpipe_hpc.kernels.rows.reference import ReferenceRowOperations
+from bagpipe_hpc.kernels.rows.sum_order import SumOrder
+from bagpipe_hpc.kernels.rows.update_kernels import UpdateKernel
 
 
 class RowOperations(Protocol):

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bagpipe_hpc.cache.row_updates import update_rows
-from bagpipe_hpc.kernels import native, shared_library
-from bagpipe_hpc.kernels.reference import ReferenceRowOperations
-from bagpipe_hpc.kernels.row_operations import RowOperations, row_operations
+from bagpipe_hpc.kernels import shared_library
+from bagpipe_hpc.kernels.rows import native
+from bagpipe_hpc.kernels.rows.reference import ReferenceRowOperations
+from bagpipe_hpc.kernels.rows.row_operations import RowOperations, row_operations
 from bagpipe_hpc.rows.optimizers.adagrad import Adagrad, AdagradSettings, RowwiseAdagrad
 from bagpipe_hpc.rows.optimizers.adam import Adam, AdamSettings, RowwiseAdam
 from bagpipe_hpc.rows.optimizers.contract import RowOptimizer

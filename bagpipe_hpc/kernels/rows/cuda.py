@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from bagpipe_hpc.kernels.cuda_calls import MOST_TABLES, CudaCalls
-from bagpipe_hpc.kernels.pooling import PoolLayout
-from bagpipe_hpc.kernels.sum_order import SumOrder
-from bagpipe_hpc.kernels.update_kernels import UPDATE_KERNELS, UpdateKernel
+from bagpipe_hpc.kernels.rows.pooling import PoolLayout
+from bagpipe_hpc.kernels.rows.sum_order import SumOrder
+from bagpipe_hpc.kernels.rows.update_kernels import UPDATE_KERNELS, UpdateKernel
 
 _TABLE = (c_void_p, c_int32)
 _LOOK_UPS = (c_void_p, c_void_p, c_void_p)

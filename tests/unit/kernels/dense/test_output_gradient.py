@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bagpipe_hpc.kernels import shared_library
-from bagpipe_hpc.kernels.output_gradient import (
+from bagpipe_hpc.kernels.dense.output_gradient import (
     FEW_INPUTS,
     NativeOutputGradient,
     OutputGradientKernel,

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bagpipe_hpc.kernels import row_copies as native_row_copies
-from bagpipe_hpc.kernels.row_copies import NativeRowCopies, row_copies
+from bagpipe_hpc.kernels.rows import row_copies as native_row_copies
+from bagpipe_hpc.kernels.rows.row_copies import NativeRowCopies, row_copies
 from bagpipe_hpc.rows.copies import NumpyRowCopies, RowCopies
 from tests.instruction_sets import each_instruction_set
 

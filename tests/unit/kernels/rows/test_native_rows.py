@@ -11,12 +11,13 @@ from torch import Tensor
 
 from bagpipe_hpc.cache.row_updates import update_rows
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.kernels import native, shared_library
-from bagpipe_hpc.kernels.native import NativeRowOperations
-from bagpipe_hpc.kernels.pooling import PoolLayout
-from bagpipe_hpc.kernels.reference import ReferenceRowOperations
-from bagpipe_hpc.kernels.row_operations import RowOperations, row_operations
-from bagpipe_hpc.kernels.update_kernels import UPDATE_KERNELS
+from bagpipe_hpc.kernels import shared_library
+from bagpipe_hpc.kernels.rows import native
+from bagpipe_hpc.kernels.rows.native import NativeRowOperations
+from bagpipe_hpc.kernels.rows.pooling import PoolLayout
+from bagpipe_hpc.kernels.rows.reference import ReferenceRowOperations
+from bagpipe_hpc.kernels.rows.row_operations import RowOperations, row_operations
+from bagpipe_hpc.kernels.rows.update_kernels import UPDATE_KERNELS
 from tests.instruction_sets import each_instruction_set
 from tests.row_optimizers import BUILT_IN, row_optimizer
 

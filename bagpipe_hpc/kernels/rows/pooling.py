@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from bagpipe_hpc.kernels.sum_order import SumOrder
+from bagpipe_hpc.kernels.rows.sum_order import SumOrder
 
 
 class PoolLayout(NamedTuple):

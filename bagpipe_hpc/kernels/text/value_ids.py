@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.kernels import shared_library
-from bagpipe_hpc.kernels.number_counts import NumberColumn, NumberCounter
+from bagpipe_hpc.kernels.text.number_counts import NumberColumn, NumberCounter
 
 _COUNT_BITS = np.uint64(32)
 _FIRST_BITS = 12  # A table of 32 KiB: most columns outgrow it, the others stay in the nearest cache.

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bagpipe_hpc.kernels import text_lines
 from bagpipe_hpc.kernels.shared_library import is_built
+from bagpipe_hpc.kernels.text import text_lines
 from data_prep.inputs.text_blocks import count_line_ends
 
 pytestmark = pytest.mark.skipif(not is_built("text_lines"), reason="native code was not built")

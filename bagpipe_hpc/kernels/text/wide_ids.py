@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.kernels import shared_library
-from bagpipe_hpc.kernels.number_counts import NumberColumn, NumberCounter
+from bagpipe_hpc.kernels.text.number_counts import NumberColumn, NumberCounter
 
 _FIRST_BITS = 10
 _LEAST_SPAN, _MOST_SPREAD = 1 << 16, 8

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from bagpipe_hpc.kernels import shared_library
 from bagpipe_hpc.kernels.plain_tensor import check_plain
-from bagpipe_hpc.kernels.pooling import PoolLayout
-from bagpipe_hpc.kernels.sum_order import SumOrder
-from bagpipe_hpc.kernels.update_kernels import UPDATE_KERNELS, UpdateKernel
+from bagpipe_hpc.kernels.rows.pooling import PoolLayout
+from bagpipe_hpc.kernels.rows.sum_order import SumOrder
+from bagpipe_hpc.kernels.rows.update_kernels import UPDATE_KERNELS, UpdateKernel
 
 LIBRARY = "row_operations"
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bagpipe_hpc.kernels.pooling import PoolLayout, pool_step_by_step, sum_pooled_step_by_step
-from bagpipe_hpc.kernels.sum_order import SumOrder
+from bagpipe_hpc.kernels.rows.pooling import PoolLayout, pool_step_by_step, sum_pooled_step_by_step
+from bagpipe_hpc.kernels.rows.sum_order import SumOrder
 
 
 class ReferenceRowOperations:

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bagpipe_hpc.kernels import native, shared_library
-from bagpipe_hpc.kernels.pooling import PoolLayout
-from bagpipe_hpc.kernels.reference import ReferenceRowOperations
-from bagpipe_hpc.kernels.row_operations import RowOperations, row_operations
+from bagpipe_hpc.kernels import shared_library
+from bagpipe_hpc.kernels.rows import native
+from bagpipe_hpc.kernels.rows.pooling import PoolLayout
+from bagpipe_hpc.kernels.rows.reference import ReferenceRowOperations
+from bagpipe_hpc.kernels.rows.row_operations import RowOperations, row_operations
 
 ROWS, USED = 12, 7
 F32 = np.float32

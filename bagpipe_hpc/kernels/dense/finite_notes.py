@@ -17,7 +17,7 @@ from torch import Tensor
 from bagpipe_hpc.kernels import shared_library
 from bagpipe_hpc.kernels.backend import use_native
 from bagpipe_hpc.kernels.cuda_calls import MOST_TABLES, CudaCalls
-from bagpipe_hpc.kernels.finite import ReferenceFinite
+from bagpipe_hpc.kernels.dense.finite import ReferenceFinite
 
 _SIGNATURES: dict[str, tuple[type, ...]] = {
     "note_rows": (c_void_p, c_void_p, c_int32, c_void_p, c_int64, c_void_p, c_int32, c_int64, c_void_p),

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bagpipe_hpc.kernels.sum_order import SumOrder
+from bagpipe_hpc.kernels.rows.sum_order import SumOrder
 
 
 @given(st.lists(st.integers(0, 5), max_size=40), st.integers(6, 9))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bagpipe_hpc.kernels.short_floats import ShortFloats, short_floats
+from bagpipe_hpc.kernels.rows.short_floats import ShortFloats, short_floats
 
 KINDS = ["bfloat16", "float16"]
 BATCH = 2500  # 2,048 is the largest power of two

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from bagpipe_hpc.kernels import shared_library
-from bagpipe_hpc.kernels.finite import FiniteKernel, NativeFinite, ReferenceFinite, finite_kernel
+from bagpipe_hpc.kernels.dense.finite import FiniteKernel, NativeFinite, ReferenceFinite, finite_kernel
 
 CPU = torch.device("cpu")
 BAD = [torch.nan, -torch.nan, torch.inf, -torch.inf]

@@ -6,7 +6,7 @@ import torch
 
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels import shared_library
-from bagpipe_hpc.kernels.interaction import (
+from bagpipe_hpc.kernels.dense.interaction import (
     InteractionKernel,
     NativeInteraction,
     ReferenceInteraction,

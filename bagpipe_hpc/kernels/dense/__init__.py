@@ -1,0 +1,1 @@
+"""Native parts of the dense half of a step."""

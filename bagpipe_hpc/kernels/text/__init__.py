@@ -1,0 +1,1 @@
+"""Native parts of preparing data: texts to columns, values to ids."""
