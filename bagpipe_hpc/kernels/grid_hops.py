@@ -85,6 +85,8 @@ class NativeGridHops:
         kinds = {(rows.dtype, rows.shape[1:], rows.flags.c_contiguous) for rows in arrays}
         if kinds != {(taken.dtype, taken.shape[1:], True)}:
             raise ValueError(f"native code needs contiguous rows of one kind, not {kinds}")
+        if not (passed.flags.writeable and into.flags.writeable):
+            raise ValueError("rows would be written to an array that is read-only")
         counts = _int32(flow.source), _int32(flow.relayed)
         row_bytes = taken.itemsize * taken.shape[1]
         sizes = [len(rows) for rows in arrays]

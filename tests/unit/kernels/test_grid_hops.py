@@ -222,6 +222,11 @@ def test_arrays_that_do_not_hold_the_rows_are_refused_before_anything_is_copied(
         for other in (np.zeros((rows, 3)), np.zeros((rows, 4), np.float32), np.zeros((3, rows), np.float32).T):
             with pytest.raises(ValueError, match="contiguous rows of one kind"):
                 hops.pass_on(flow, (0, 0), **arrays | {name: other}, column=column)
+    for name in ("passed", "into"):
+        fixed = np.zeros((sizes[name], 3), np.float32)
+        fixed.setflags(write=False)
+        with pytest.raises(ValueError, match="read-only"):
+            hops.pass_on(flow, (0, 0), **arrays | {name: fixed}, column=column)
     assert not column.sent
     assert not column.taken
     assert not arrays["passed"].any()
