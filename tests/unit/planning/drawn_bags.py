@@ -32,3 +32,10 @@ def skewed_batches(seed: int, table_rows: tuple[int, ...], count: int = 12, samp
     drawn = rng.random((count, samples, len(table_rows))) ** 3
     found = [Bags.one_hot(firsts + (of_batch * table_rows).astype(np.int64)) for of_batch in drawn]
     return [*found[:-1], found[-1].part(0, 1)]
+
+
+def bags_of_lists(lists: list[list[list[int]]]) -> Bags:
+    """Bags `[sample][feature]` of rows, of three features."""
+    values = [row for sample in lists for bag in sample for row in bag]
+    lengths = np.asarray([[len(bag) for bag in sample] for sample in lists], dtype=np.int64).reshape(-1, 3)
+    return Bags.ragged(np.asarray(values, dtype=np.int64), lengths)

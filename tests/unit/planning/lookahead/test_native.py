@@ -1,7 +1,7 @@
 """The native planner gives the reference's plans, byte for byte, for any number of threads and any kind of state."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import zip_longest
@@ -25,7 +25,7 @@ from bagpipe_hpc.planning.segment_planner import measure_segment, plan_segment
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.rows.partition import table_offsets
 from tests.drawing import share_of
-from tests.unit.planning.drawn_bags import bags_of, drawn_lengths
+from tests.unit.planning.drawn_bags import bags_of, bags_of_lists, drawn_lengths
 
 pytestmark = pytest.mark.skipif(not shared_library.is_built("planner"), reason="_planner.so is not built")
 
@@ -118,22 +118,6 @@ def native_planner(run: Run, *capacities: int, **arguments: Any) -> NativePlanne
         homes=run.homes,
         **arguments,
     )
-
-
-def bags_of_lists(lists: list[list[list[int]]]) -> Bags:
-    """Bags `[sample][feature]` of rows, of three features."""
-    values = [row for sample in lists for bag in sample for row in bag]
-    lengths = np.asarray([[len(bag) for bag in sample] for sample in lists], dtype=np.int64).reshape(-1, 3)
-    return Bags.ragged(np.asarray(values, dtype=np.int64), lengths)
-
-
-PLANNERS: dict[str, Callable[..., Planner]] = {
-    "native": lambda tables, trainers=1: NativePlanner(
-        np.asarray([0, 10, 20]), trainers, Window(1, 1), feature_tables=tables
-    ),
-    "NumPy": lambda tables, trainers=1: LookaheadPlanner(20, trainers, Window(1, 1), feature_tables=tables),
-}
-"""Of two tables of ten rows, for the tables of the features."""
 
 
 def plans(planner: Planner, run: Run) -> Iterable[BatchPlan]:
@@ -268,48 +252,11 @@ def test_state_that_no_memory_holds_is_refused(rows: int) -> None:
         NativePlanner(np.asarray([0, rows]), 2, Window(2, 1))
 
 
-@pytest.mark.parametrize("kind", PLANNERS)
-def test_a_batch_has_all_features(kind: str) -> None:
-    with pytest.raises(DataError, match="a batch of 3 features: there are 2"):
-        PLANNERS[kind]((0, 1)).load(Bags.one_hot(np.zeros((5, 3), dtype=np.int64)))
-
-
-@pytest.mark.parametrize("kind", PLANNERS)
-def test_rows_are_planned_table_after_table(kind: str) -> None:
-    """By hand, so that both planners are not wrong together: features 0 and 2 share a table."""
-    first, second = [[3, 3, 1], [], [5]], [[5], [12, 11], [1, 3, 7]]
-    planner = PLANNERS[kind]((0, 1, 0))
-    (plan, _) = plan_segment(planner, [bags_of_lists([first, second])])
-    (own,) = plan.trainers
-    assert own.fetch_rows.tolist() == [3, 1, 5, 7, 12, 11]
-    assert own.positions.tolist() == [0, 0, 1, 2, 2, 4, 5, 1, 0, 3]
-
-
-@pytest.mark.parametrize("kind", PLANNERS)
-def test_batches_without_look_ups_have_plans(kind: str) -> None:
-    nothing = [[], [], []]
-    batches = [bags_of_lists(lists) for lists in ([nothing, nothing], [[[4], [], []], nothing], [], [nothing])]
-    plans = list(plan_segment(PLANNERS[kind]((0, 1, 0), trainers=3), batches))
-    assert [plan.shared.unique_rows for plan in plans] == [0, 1, 0, 0, 0]
-    assert [part.positions.size for part in plans[1].trainers] == [1, 0, 0]
-    assert sum(part.write_back_rows.size for plan in plans for part in plan.trainers) == 1
-
-
 def test_a_row_outlives_batches_without_any() -> None:
     """The first row's place is free again while batches without rows lie between it and the second one."""
     batches = [bags_of_lists([[rows, [], []]]) for rows in ([4], [], [], [], [5], [], [3])]
     run = Run(np.asarray([0, 6]), (0, 0, 0), [Segment(batches, True, 0)], 1, Window(4, 3), verify=False)
     assert_same_plans(plans(native_planner(run), run), plans(reference(run), run))
-
-
-@pytest.mark.parametrize("kind", PLANNERS)
-def test_a_wrong_row_of_a_bag_is_named(kind: str) -> None:
-    """The planner in NumPy knows no tables, but it knows how many rows there are."""
-    rows = [[[0], [12, 13], [3]]] * 30 + [[[1, 2], [11, 25], [9]], [[-3], [], []]]
-    ends = 20
-    message = rf"row 25 of sample 30, feature 1, place 1 of its bag: .* has rows (10|0) to below {ends}"
-    with pytest.raises(DataError, match=message):
-        PLANNERS[kind]((0, 1, 0)).load(bags_of_lists(rows))
 
 
 @pytest.mark.parametrize("row", [-1, 2**40, 2**62, 2**63 - 1, -(2**63)])
@@ -326,29 +273,6 @@ def test_any_number_that_is_no_row_is_named(row: int, length: int, sparse: bool,
     planner = NativePlanner(np.asarray([0, *ends]), 2, Window(2, 1), sparse=np.asarray([first_table > 2**31, sparse]))
     with pytest.raises(DataError, match=rf"row {row} of sample 150, feature 1.*has rows {ends[0]} to below {ends[1]}"):
         planner.load(batch)
-
-
-@pytest.mark.parametrize("kind", PLANNERS)
-@pytest.mark.parametrize(
-    ("offsets", "what"),
-    [
-        ([0, 1, 2, 4, 3, 3, 5], "sample 1, feature 0: its bag begins at 4 and ends at 3"),
-        ([0, 1, 2, 4, 4, 4, 6], "the bags of a batch lie from 0 to 6, and it has 5 values"),
-        ([1, 1, 2, 4, 4, 4, 5], "the bags of a batch lie from 1 to 5, and it has 5 values"),
-        ([0, 1, 2, 4, 4, 5], "a batch with 6 offsets: 3 features a sample, and an end"),
-        ([], "a batch with 0 offsets: 3 features a sample, and an end"),
-    ],
-)
-def test_bags_that_overlap_are_refused(kind: str, offsets: list[int], what: str) -> None:
-    with pytest.raises(DataError, match=what):
-        PLANNERS[kind]((0, 0, 0)).load(Bags(np.zeros(5, dtype=np.int64), 3, np.asarray(offsets, dtype=np.int64)))
-
-
-@pytest.mark.parametrize("kind", PLANNERS)
-def test_more_look_ups_than_plans_can_number_are_refused(kind: str) -> None:
-    values = np.broadcast_to(np.int64(0), 2**31)
-    with pytest.raises(DataError, match="a batch of 2147483648 look-ups: positions are 32 bits wide, use 2147483647"):
-        PLANNERS[kind]((0,)).load(Bags(values, 1, np.asarray([0, 2**31])))
 
 
 def test_a_feature_of_no_table_is_refused() -> None:
