@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from bagpipe_hpc.cli import commands
-from bagpipe_hpc.cli.arguments.types import named_path
+from bagpipe_hpc.cli.arguments.types import named_path, path_text
 from tests.fuzz.hunting import few_and_many, hunt, require_clear
 
 OUTPUTS = ("output", "save", "plot", "json", "statistics", "to", "logs", "tried")
@@ -83,9 +83,8 @@ def value_of(action: argparse.Action) -> st.SearchStrategy[str]:
         return st.sampled_from(OVERRIDES)
     if action.dest == "launch":
         return st.sampled_from(["false", "", "{", "{x}", "absent -n {ranks}", "'"])
-    if action.type in (None, named_path):
-        takes_files = action.type is named_path or action.dest in ("input", "edges", "schema", "file", "path", "nodes")
-        return st.sampled_from(INPUTS if takes_files else TEXTS)
+    if action.type in (None, named_path, path_text):
+        return st.sampled_from(TEXTS if action.type is None else INPUTS)
     return st.sampled_from(SMALL if action.dest in AMOUNTS else NUMBERS)
 
 

@@ -20,8 +20,8 @@ LEAST_GBIT_PER_S, MOST_GBIT_PER_S = 1e-6, 1e6
 _Number = TypeVar("_Number", int, float)
 
 
-def named_path(text: str) -> Path:
-    """A file or a folder.
+def path_text(text: str) -> str:
+    """A file or a folder as it is typed, for what may also be a pattern or the short name of a ready schema.
 
     Raises:
         ArgumentTypeError: the text is empty, as from a shell variable that is not set, which would mean the current
@@ -34,7 +34,12 @@ def named_path(text: str) -> Path:
             f"{text!r}: the shell has left the ~ as it is, as it does behind = and in quotes; write $HOME, or ./~ for "
             "a folder of that name"
         )
-    return Path(text)
+    return text
+
+
+def named_path(text: str) -> Path:
+    """A file or a folder; raises as `path_text` does."""
+    return Path(path_text(text))
 
 
 def count(text: str) -> int:

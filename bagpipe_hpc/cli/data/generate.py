@@ -3,7 +3,7 @@
 from argparse import Namespace
 
 from bagpipe_hpc.cli.arguments.parser import CommandParser
-from bagpipe_hpc.cli.arguments.types import count, named_path, positive, positive_number
+from bagpipe_hpc.cli.arguments.types import count, named_path, path_text, positive, positive_number
 from bagpipe_hpc.cli.command import Command
 from bagpipe_hpc.exit_codes import EXIT_OK
 
@@ -14,7 +14,9 @@ def _add_arguments(parser: CommandParser) -> None:
         "--output", type=named_path, required=True, metavar="FILE", help="FILE.tsv, FILE.csv, or one ending in .gz"
     )
     described = parser.add_mutually_exclusive_group()
-    described.add_argument("--schema", metavar="FILE.toml", help="write rows of this schema; also to FILE.parquet")
+    described.add_argument(
+        "--schema", type=path_text, metavar="FILE.toml", help="write rows of this schema; also to FILE.parquet"
+    )
     described.add_argument(
         "--kind",
         choices=["criteo", "sequences"],

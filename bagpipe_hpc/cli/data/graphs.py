@@ -3,7 +3,7 @@
 from argparse import Namespace
 
 from bagpipe_hpc.cli.arguments.parser import CommandParser
-from bagpipe_hpc.cli.arguments.types import count, fraction, named_path, positive, positive_number
+from bagpipe_hpc.cli.arguments.types import count, fraction, named_path, path_text, positive, positive_number
 from bagpipe_hpc.cli.command import Command
 from bagpipe_hpc.cli.streams import tell
 from bagpipe_hpc.exit_codes import EXIT_OK
@@ -28,10 +28,19 @@ def _generate_graph(arguments: Namespace) -> int:
 
 def _add_prepare_graph(parser: CommandParser) -> None:
     parser.add_argument(
-        "--edges", nargs="+", required=True, metavar="FILE", help="text, two node numbers a line, plain or compressed"
+        "--edges",
+        type=path_text,
+        nargs="+",
+        required=True,
+        metavar="FILE",
+        help="text, two node numbers a line, plain or compressed",
     )
     parser.add_argument(
-        "--nodes", required=True, metavar="FILE.csv", help="a sample a line: node, labels, numbers; with a header"
+        "--nodes",
+        type=path_text,
+        required=True,
+        metavar="FILE.csv",
+        help="a sample a line: node, labels, numbers; with a header",
     )
     parser.add_argument("--output", type=named_path, required=True, metavar="DIR", help="folder to write")
     parser.add_argument(

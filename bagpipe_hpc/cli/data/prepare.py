@@ -4,7 +4,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from bagpipe_hpc.cli.arguments.parser import CommandParser
-from bagpipe_hpc.cli.arguments.types import count, fraction, named_path, positive
+from bagpipe_hpc.cli.arguments.types import count, fraction, named_path, path_text, positive
 from bagpipe_hpc.cli.command import Command
 from bagpipe_hpc.cli.outcome import is_first_rank, is_torn, launched_ranks, print_error
 from bagpipe_hpc.cli.streams import tell
@@ -27,13 +27,17 @@ def _add_arguments(parser: CommandParser) -> None:
     described = parser.add_mutually_exclusive_group()
     described.add_argument("--format", metavar="NAME", help=formats)
     described.add_argument(
-        "--schema", metavar="FILE.toml", help="describes the columns of any CSV, TSV or Parquet; `bagpipe schema` helps"
+        "--schema",
+        type=path_text,
+        metavar="FILE.toml",
+        help="describes the columns of any CSV, TSV or Parquet; `bagpipe schema` helps",
     )
     parser.add_argument(
         "--format-option", action="append", default=[], metavar="KEY=VALUE", help="a setting of the format's own"
     )
     parser.add_argument(
         "--input",
+        type=path_text,
         nargs="+",
         action="extend",
         required=True,

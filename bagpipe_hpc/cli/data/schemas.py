@@ -4,7 +4,7 @@ import argparse
 from contextlib import ExitStack
 
 from bagpipe_hpc.cli.arguments.parser import CommandParser
-from bagpipe_hpc.cli.arguments.types import count, fraction, named_path, positive
+from bagpipe_hpc.cli.arguments.types import count, fraction, named_path, path_text, positive
 from bagpipe_hpc.cli.command import Command
 from bagpipe_hpc.cli.streams import tell, write_for_programs
 from bagpipe_hpc.errors import ConfigError
@@ -13,7 +13,9 @@ from bagpipe_hpc.terminal import counted, printable
 
 
 def _add_schema(parser: CommandParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="CSV, TSV (plain or compressed) or Parquet; its beginning is read")
+    parser.add_argument(
+        "file", type=path_text, metavar="FILE", help="CSV, TSV (plain or compressed) or Parquet; its beginning is read"
+    )
 
 
 def _propose(arguments: argparse.Namespace) -> int:
@@ -25,9 +27,12 @@ def _propose(arguments: argparse.Namespace) -> int:
 
 
 def _add_search(parser: CommandParser) -> None:
-    parser.add_argument("--schema", required=True, metavar="FILE.toml", help="describes the columns of the files")
+    parser.add_argument(
+        "--schema", type=path_text, required=True, metavar="FILE.toml", help="describes the columns of the files"
+    )
     parser.add_argument(
         "--input",
+        type=path_text,
         nargs="+",
         action="extend",
         required=True,

@@ -6,7 +6,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from bagpipe_hpc.cli.arguments.parser import CommandParser, add_checkpoint
-from bagpipe_hpc.cli.arguments.types import named_path
+from bagpipe_hpc.cli.arguments.types import named_path, path_text
 from bagpipe_hpc.cli.command import Command
 from bagpipe_hpc.cli.outcome import is_first_rank, is_torn, print_error
 from bagpipe_hpc.cli.runs.train import COLD_START_S
@@ -42,7 +42,13 @@ def _add_scored(parser: CommandParser) -> None:
 def _add_predict(parser: CommandParser) -> None:
     _add_scored(parser)
     parser.add_argument(
-        "--input", nargs="+", action="extend", required=True, metavar="FILE", help="raw rows; files or glob patterns"
+        "--input",
+        type=path_text,
+        nargs="+",
+        action="extend",
+        required=True,
+        metavar="FILE",
+        help="raw rows; files or glob patterns",
     )
     parser.add_argument(
         "--output",

@@ -13,7 +13,7 @@ import pytest
 
 from bagpipe_hpc import __version__
 from bagpipe_hpc.cli import outcome
-from bagpipe_hpc.cli.arguments.types import named_path
+from bagpipe_hpc.cli.arguments.types import named_path, path_text
 from bagpipe_hpc.cli.commands import _parser, main
 from bagpipe_hpc.config.schema import Config, DataConfig, TrainConfig
 from bagpipe_hpc.errors import CheckpointError, DataError
@@ -129,6 +129,7 @@ def test_the_module_runs_as_the_command() -> None:
             ["prepare", "--input", "a", "--output", "x", "--min-count", "2", "--max-rows-per-table", "9"],
             "not allowed with",
         ),
+        (["prepare", "--schema", "", "--input", "a", "--output", "x"], "--schema: '': name a file or a folder"),
         (["compare", "a", "b", "--tolerance", "nan"], "--tolerance: nan: use a number, 0 or more"),
         (["compare", "a", "b", "--tolerance", "tiny"], "--tolerance: 'tiny': use a number"),
         (["doctor", "--timeout-s", "1e300"], "--timeout-s: 1e+300: use 86,400 or less"),
@@ -154,8 +155,12 @@ def test_an_empty_path_is_no_path() -> None:
         parsers += [command for named in commands for command in named.values()]
     assert len(actions) > 150
     assert not [action.dest for action in actions if action.type is Path]
-    with pytest.raises(argparse.ArgumentTypeError, match="name a file or a folder"):
-        named_path("")
+    files = [action for action in actions if str(action.metavar).startswith(("FILE", "DIR", "PATH", "CONFIG"))]
+    assert len(files) > 40
+    assert not [action.dest for action in files if action.type not in (named_path, path_text)]
+    for kind in (named_path, path_text):
+        with pytest.raises(argparse.ArgumentTypeError, match="'': name a file or a folder"):
+            kind("")
 
 
 @pytest.mark.parametrize("path", ["~/clicks.tsv", "~me/clicks.tsv"])
