@@ -6,8 +6,10 @@ numbered from 0 with the last setting changing fastest, so that a task of a Slur
 
 import itertools
 import math
+import operator
 import os
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -43,29 +45,27 @@ def sweep_runs(path: Path, settings: Sequence[str]) -> list[list[str]]:
         ConfigError: a name or a value is wrong in some run, two runs would write into the same folder, or there are
             too many.
     """
-    swept = [_choices(setting) for setting in settings]
-    if (wanted := math.prod(map(len, swept))) > _MOST_RUNS:
-        raise ConfigError(f"the sweep has {wanted:,} runs, {_MOST_RUNS:,} at most: leave values out, or sweep twice")
-    for choices in swept:
-        if len(choices) > 1 and _key(choices[0]) == _OUTPUT:
-            raise ConfigError(f"{_OUTPUT} takes one folder, below which every run gets its own (a comma needs quotes)")
-    runs: list[list[str]] = []
-    number_of_output: dict[str, int] = {}
-    for number, overrides in enumerate(itertools.product(*swept)):
-        differing = [override for override, choices in zip(overrides, swept, strict=True) if len(choices) > 1]
-        try:
-            output = _own_output(load_config(path, overrides).train.output, differing)
-            runs.append([*(override for override in overrides if _key(override) != _OUTPUT), f"{_OUTPUT}={output}"])
-            load_config(path, runs[number])
-        except ConfigError as error:
-            raise ConfigError(f"run {number} ({' '.join(overrides)}): {error}") from None
-        earlier = number_of_output.setdefault(output, number)
-        if earlier != number:
-            raise ConfigError(
-                f"runs {earlier} and {number} would both write to {output}: leave out values that are given twice, "
-                "and values that differ in special characters alone"
-            )
-    return runs
+    swept = _swept(settings)
+    return [_checked(path, swept, number, overrides) for number, overrides in enumerate(itertools.product(*swept))]
+
+
+def sweep_run(path: Path, settings: Sequence[str], number: int) -> list[str]:
+    """The overrides of one run, as `sweep_runs` gives them, for a task that shall start soon.
+
+    Checked are this run and those that differ from it in one setting. So each name and each value is seen once, but not
+    each combination.
+
+    Raises:
+        ConfigError: there is no such run, and as for `sweep_runs`.
+    """
+    swept = _swept(settings)
+    combinations = list(itertools.product(*swept))
+    if number >= len(combinations):
+        raise ConfigError(f"--task {number}: the sweep has {len(combinations)} runs, 0 to {len(combinations) - 1}")
+    for other, overrides in enumerate(combinations):
+        if sum(map(operator.ne, overrides, combinations[number])) == 1:
+            _checked(path, swept, other, overrides)
+    return _checked(path, swept, number, combinations[number])
 
 
 def split_values(written: str) -> list[str]:
@@ -81,6 +81,43 @@ def split_values(written: str) -> list[str]:
             depth = max(0, depth - 1)
         values[-1] += token[0]
     return [value.strip() for value in values]
+
+
+def _swept(settings: Sequence[str]) -> list[list[str]]:
+    """For each setting one override for each value that it is to take.
+
+    Raises:
+        ConfigError: there are too many runs, or two would write into the same folder.
+    """
+    swept = [_choices(setting) for setting in settings]
+    if (wanted := math.prod(map(len, swept))) > _MOST_RUNS:
+        raise ConfigError(f"the sweep has {wanted:,} runs, {_MOST_RUNS:,} at most: leave values out, or sweep twice")
+    for choices in swept:
+        if len(choices) > 1 and _key(choices[0]) == _OUTPUT:
+            raise ConfigError(f"{_OUTPUT} takes one folder, below which every run gets its own (a comma needs quotes)")
+        name, runs = Counter(map(_name, choices)).most_common(1)[0]
+        if runs > 1:
+            raise ConfigError(
+                f"{_key(choices[0])}: runs with {runs} of its values would write to one folder, {name}: leave out "
+                "values that are given twice, and values that differ in special characters alone"
+            )
+    return swept
+
+
+def _checked(path: Path, swept: Sequence[Sequence[str]], number: int, overrides: Sequence[str]) -> list[str]:
+    """The overrides of a run with its own folder.
+
+    Raises:
+        ConfigError: a name or a value is wrong; the message names the run.
+    """
+    differing = [override for override, choices in zip(overrides, swept, strict=True) if len(choices) > 1]
+    try:
+        output = _own_output(load_config(path, overrides).train.output, differing)
+        run = [*(override for override in overrides if _key(override) != _OUTPUT), f"{_OUTPUT}={output}"]
+        load_config(path, run)
+    except ConfigError as error:
+        raise ConfigError(f"run {number} ({' '.join(overrides)}): {error}") from None
+    return run
 
 
 def _choices(setting: str) -> list[str]:

@@ -143,20 +143,18 @@ def _add_sweep(parser: CommandParser) -> None:
 
 
 def _sweep(arguments: argparse.Namespace) -> int:
-    from bagpipe_hpc.config.sweep import sweep_runs
+    from bagpipe_hpc.config.sweep import sweep_run, sweep_runs
 
-    runs = sweep_runs(arguments.config, arguments.settings)
-    last = len(runs) - 1
-    if arguments.task is None:
-        for number, run in enumerate(runs):
-            print(f"{number}  {printable(shlex.join(run))}")
-        told = shlex.join([str(arguments.config), *arguments.settings])
-        script = shlex.quote(str(Path(os.environ.get("BAGPIPE_HOME", ""), "slurm/sweep.sh")))
-        print(f"{counted(len(runs), 'run')}: sbatch --array=0-{last} {script} {printable(told)}", file=sys.stderr)
+    if arguments.task is not None:
+        run = sweep_run(arguments.config, arguments.settings, arguments.task)
+        write_for_programs("\n".join(run) + "\n", sys.getfilesystemencoding())
         return EXIT_OK
-    if arguments.task > last:
-        raise ConfigError(f"--task {arguments.task}: the sweep has {len(runs)} runs, 0 to {last}")
-    write_for_programs("\n".join(runs[arguments.task]) + "\n", sys.getfilesystemencoding())
+    runs = sweep_runs(arguments.config, arguments.settings)
+    for number, run in enumerate(runs):
+        print(f"{number}  {printable(shlex.join(run))}")
+    told = shlex.join([str(arguments.config), *arguments.settings])
+    script = shlex.quote(str(Path(os.environ.get("BAGPIPE_HOME", ""), "slurm/sweep.sh")))
+    print(f"{counted(len(runs), 'run')}: sbatch --array=0-{len(runs) - 1} {script} {printable(told)}", file=sys.stderr)
     return EXIT_OK
 
 

@@ -1,5 +1,6 @@
 """A sweep's runs are all combinations of the values, each valid, told apart and with a folder of its own."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,8 @@ from hypothesis import strategies as st
 
 from bagpipe_hpc.config import sweep
 from bagpipe_hpc.config.file import load_config
-from bagpipe_hpc.config.sweep import split_values, sweep_runs
+from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.config.sweep import split_values, sweep_run, sweep_runs
 from bagpipe_hpc.config.values import toml_value
 from bagpipe_hpc.errors import ConfigError
 
@@ -94,8 +96,8 @@ def test_one_run_keeps_its_folder(run_file: Path) -> None:
         (["lookahead.group=30", "lookahead.batches=40,20"], ["run 1", "lookahead.group = 30", "= 19"]),
         (["train.seed=1", "train.seed=2,3"], ["run 0", "overridden twice"]),
         (["train.seed"], ["has no value"]),
-        (["train.seed=1,1"], ["runs 0 and 1 would both write to out/train.seed=1"]),
-        (["data.path=a/b,a b"], ["runs 0 and 1", "special characters"]),
+        (["train.seed=1,1,2"], ["train.seed: runs with 2 of its values would write to one folder, train.seed=1"]),
+        (["train.seed=1,2", "data.path=a/b,a b"], ["data.path: runs with 2", "data.path=a-b", "special characters"]),
         (["train.output=a,b"], ["train.output takes one folder"]),
         (["model.top_mlp=[8,\n4]"], ["line break"]),
     ],
@@ -103,6 +105,28 @@ def test_one_run_keeps_its_folder(run_file: Path) -> None:
 def test_a_mistake_in_any_run_is_refused(run_file: Path, settings: list[str], words: list[str]) -> None:
     message = refusal(run_file, *settings)
     assert all(word in message for word in words), message
+
+
+def test_a_task_gets_its_run_after_a_look_at_each_value_but_not_at_each_combination(
+    run_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = ["train.seed=1,2,3", "data.lanes=1,2", "lookahead.batches=40,20"]
+    runs = sweep_runs(run_file, settings)
+    read: list[Sequence[str]] = []
+
+    def load(path: Path, overrides: Sequence[str]) -> Config:
+        read.append(overrides)
+        return load_config(path, overrides)
+
+    monkeypatch.setattr(sweep, "load_config", load)
+    assert [sweep_run(run_file, settings, number) for number in range(12)] == runs
+    assert len(read) == 12 * 2 * (1 + 2 + 1 + 1)
+    with pytest.raises(ConfigError, match=r"^run 3 \(train\.seed=many data\.lanes=2\)"):
+        sweep_run(run_file, ["train.seed=1,many", "data.lanes=1,2"], 1)
+    with pytest.raises(ConfigError, match=r"would write to one folder, train\.seed=1"):
+        sweep_run(run_file, ["train.seed=1,2,1"], 1)
+    with pytest.raises(ConfigError, match="--task 2: the sweep has 2 runs, 0 to 1"):
+        sweep_run(run_file, ["train.seed=1,2"], 2)
 
 
 def test_more_runs_than_anybody_would_wait_for_are_refused(run_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
