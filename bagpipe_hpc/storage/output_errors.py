@@ -1,12 +1,13 @@
-"""What is said of a failed write to the output folder: the file, the reason, the cure. Standard library only."""
+"""What is said of an output that cannot be written: the file, the reason, the cure. Standard library only."""
 
 import errno
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bagpipe_hpc.errors import BagpipeError, CapacityError, OutputError
+from bagpipe_hpc.errors import BagpipeError, CapacityError, ConfigError, OutputError
 
 DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
 """What the system says where the disk, or the user's share of it, is full."""
@@ -24,6 +25,31 @@ def lost_link(path: Path) -> str | None:
         if part.is_symlink() and not part.exists():
             return f"{part} is a link to {part.readlink()}, which is not there"
     return None
+
+
+def require_writable(key: str, value: str, folder: Path) -> None:
+    """See that a folder can be written, or made where it is not there.
+
+    Args:
+        key: what names it, for messages.
+        value: what that says.
+        folder: the folder.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    nearest = folder
+    try:
+        if lost := lost_link(folder.absolute()):
+            raise ConfigError(f"{key} = {value!r} cannot be written: {lost}; make that folder, or choose another place")
+        nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        with tempfile.TemporaryFile(dir=nearest):  # without a name where the system can; permissions do not say it all
+            pass
+    except (OSError, ValueError) as error:  # also a name that is too long, or has a NUL
+        why = f"{nearest}: {error.strerror}" if isinstance(error, OSError) else error  # it names the file of the trial
+        raise ConfigError(
+            f"{key} = {value!r} cannot be written: {why}; choose another place, or change its permissions"
+        ) from error
 
 
 def reason(error: OSError) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from bagpipe_hpc.errors import ConfigError, DataError
 from bagpipe_hpc.storage.graphs.graph_file import GRAPH_NAME, write_graph
-from bagpipe_hpc.storage.output_errors import writing_to
+from bagpipe_hpc.storage.output_errors import require_writable, writing_to
 from bagpipe_hpc.storage.shards.entries import FeatureInfo, ShardInfo, TableInfo
 from bagpipe_hpc.storage.shards.manifest import SCHEMA_VERSION, ShardManifest, save_manifest
 from bagpipe_hpc.storage.shards.samples import Samples
@@ -60,6 +60,7 @@ def prepare_graph(
             f"--nodes {nodes}: finds {len(others) + 1} files; name one, which has all nodes that are samples"
         )
     _require_empty(output)
+    require_writable("--output", str(output), output)
     read, samples = read_edges(sources), read_nodes(of_nodes, labels)
     highest = max(read.nodes, int(samples.numbers.max()) + 1)
     count = highest if node_count is None else node_count

@@ -70,7 +70,7 @@ def _add_search(parser: CommandParser) -> None:
 def _search(arguments: argparse.Namespace) -> int:
     import torch
 
-    from bagpipe_hpc.run.output.folder import require_writable
+    from bagpipe_hpc.storage.output_errors import require_writable
     from data_prep.schema.document import load_schema
     from data_prep.search.preprocessing import report, search_preprocessing, write_found, write_tried
     from data_prep.search.sampled_rows import label_of, read_sample

@@ -1,7 +1,6 @@
 """The output folder of a run: what lies in it, and how it is started without losing an earlier run by accident."""
 
 import shutil
-import tempfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,7 +22,7 @@ from bagpipe_hpc.storage.checkpoints.folder import (
     remove_partial_checkpoints,
     step_of,
 )
-from bagpipe_hpc.storage.output_errors import lost_link, writing
+from bagpipe_hpc.storage.output_errors import require_writable, writing
 from bagpipe_hpc.storage.policy_memory import SEEN_FOLDER
 from bagpipe_hpc.storage.run_lock import RunLock
 from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME, SUMMARY_NAME, cut_metrics
@@ -81,31 +80,6 @@ def check_prometheus(config: Config) -> None:
     """
     if config.train.prometheus:
         require_writable("train.prometheus", config.train.prometheus, Path(config.train.prometheus))
-
-
-def require_writable(key: str, value: str, folder: Path) -> None:
-    """See that a folder can be written, or made where it is not there.
-
-    Args:
-        key: what names it, for messages.
-        value: what that says.
-        folder: the folder.
-
-    Raises:
-        ConfigError: it cannot.
-    """
-    nearest = folder
-    try:
-        if lost := lost_link(folder.absolute()):
-            raise ConfigError(f"{key} = {value!r} cannot be written: {lost}; make that folder, or choose another place")
-        nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-        with tempfile.TemporaryFile(dir=nearest):  # without a name where the system can; permissions do not say it all
-            pass
-    except (OSError, ValueError) as error:  # also a name that is too long, or has a NUL
-        why = f"{nearest}: {error.strerror}" if isinstance(error, OSError) else error  # it names the file of the trial
-        raise ConfigError(
-            f"{key} = {value!r} cannot be written: {why}; choose another place, or change its permissions"
-        ) from error
 
 
 def requeued(config: Config) -> Config:

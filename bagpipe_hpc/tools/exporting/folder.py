@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bagpipe_hpc.errors import CapacityError, ConfigError, OutputError, refused
-from bagpipe_hpc.run.output.folder import require_writable
-from bagpipe_hpc.storage.output_errors import reason
+from bagpipe_hpc.storage.output_errors import reason, require_writable
 from bagpipe_hpc.storage.scratch_folder import scratch_folder
 
 

@@ -10,9 +10,9 @@ from bagpipe_hpc.rows.access_statistics import read_statistics
 from bagpipe_hpc.rows.placements.assignment import require_room, server_bytes, server_limit, whole_tables
 from bagpipe_hpc.rows.placements.planned import PlannedTables, Request
 from bagpipe_hpc.rows.placements.table_plan import write_plan
-from bagpipe_hpc.run.output.folder import require_writable
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.atomic_write import atomic_write
+from bagpipe_hpc.storage.output_errors import require_writable
 from bagpipe_hpc.storage.shards.manifest import load_manifest
 from bagpipe_hpc.terminal import counted
 

@@ -8,9 +8,9 @@ from typing import Any
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import DataError, require_appendable
 from bagpipe_hpc.evaluation.click_evaluation import Evaluation
-from bagpipe_hpc.run.output.folder import require_writable
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
+from bagpipe_hpc.storage.output_errors import require_writable
 from bagpipe_hpc.telemetry.results import quality
 from bagpipe_hpc.telemetry.step_stats import StepStats
 from bagpipe_hpc.tools.report import Report

@@ -11,10 +11,11 @@ from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import ConfigError, DataError
 from bagpipe_hpc.preparation.scoring import prepare_scoring
 from bagpipe_hpc.progress import LongWork
-from bagpipe_hpc.run.output.folder import LOGS_NAME, check_trace, require_writable
+from bagpipe_hpc.run.output.folder import LOGS_NAME, check_trace
 from bagpipe_hpc.run.output.stop_request import NeverStopped
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
+from bagpipe_hpc.storage.output_errors import require_writable
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
 from bagpipe_hpc.telemetry.records.record import Record
 from bagpipe_hpc.telemetry.run_log import Voice

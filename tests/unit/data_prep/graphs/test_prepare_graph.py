@@ -207,6 +207,14 @@ def test_nothing_is_replaced(tmp_path: Path) -> None:
         prepared(tmp_path)
 
 
+def test_an_output_that_cannot_be_written_is_refused_before_edges_are_read(tmp_path: Path) -> None:
+    (tmp_path / "edges.tsv").write_text("no edge")
+    (tmp_path / "nodes.csv").write_text(NODES)
+    below_a_file = tmp_path / "nodes.csv" / "out"
+    with pytest.raises(ConfigError, match=r"^--output = '.*out' cannot be written: .*nodes\.csv: Not a directory; cho"):
+        prepare_graph([str(tmp_path / "edges.tsv")], str(tmp_path / "nodes.csv"), below_a_file)
+
+
 def test_a_damaged_graph_is_found(tmp_path: Path) -> None:
     manifest = prepared(tmp_path)
     path = tmp_path / "out" / "graph.h5"
