@@ -1,8 +1,10 @@
 """`bagpipe generate`: synthetic clicks in files, with a planted model that a recommendation model can find."""
 
 import contextlib
+import functools
 import gzip
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -13,11 +15,12 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pa_parquet
 
-from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.storage.atomic_write import atomic_write
 from bagpipe_hpc.storage.output_errors import writing_to
 from data_prep.formats import criteo, sequences
 from data_prep.formats.layout import TextFields, TextLayout
+from data_prep.room import size_text
 from data_prep.schema.document import Schema
 from data_prep.schema.rows import field_of
 from data_prep.synthetic.criteo_clicks import click_blocks
@@ -33,10 +36,12 @@ KINDS: dict[str, tuple[DrawBlocks, TextLayout]] = {
 }
 """For each kind, what draws its rows, and the layout of their text, which `bagpipe prepare --format KIND` reads."""
 
+_CERTAIN = 0.2
+"""Share of an estimated size that a disk certainly needs: some file systems compress. gzip leaves a quarter or more."""
 
 _Sink = BinaryIO | gzip.GzipFile
-_Write = Callable[[_Sink, int, int, float, int | None], None]
-"""Writes rows to a file; further arguments as for `DrawBlocks`."""
+_Write = Callable[[_Sink, Iterator[pa.Table]], None]
+"""Writes blocks of rows to a file."""
 
 
 def generate_clicks(
@@ -68,7 +73,7 @@ def generate_clicks(
 
     Raises:
         ConfigError: an argument is out of its range, or `output` exists or cannot be written.
-        CapacityError: the disk is full.
+        CapacityError: the disk is full; or it has, by the size of the first block, no room for all rows.
     """
     _require(rows >= 1, "rows", rows, "use 1 or more")
     _require(seed >= 0, "seed", seed, "use 0 or more")
@@ -78,7 +83,7 @@ def generate_clicks(
         output.suffix not in (".xz", ".zst", ".bz2"), "output", str(output), "use a name that ends in .gz, .tsv or .csv"
     )
     _require(kind in KINDS, "kind", kind, f"use one of {', '.join(KINDS)}")
-    write = _text_of_kind(kind) if schema is None else _rows_of_schema(schema, parquet=output.suffix == ".parquet")
+    draw, write = _of_kind(kind) if schema is None else _of_schema(schema, parquet=output.suffix == ".parquet")
     _require(
         schema is not None or output.suffix != ".parquet", "output", str(output), "write text, or give a schema as well"
     )
@@ -88,7 +93,7 @@ def generate_clicks(
         output.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(output) as partial:
             with _open_sink(partial, compressed=output.suffix == ".gz") as sink:
-                write(sink, rows, seed, zipf, ids_at_most)
+                write(sink, _while_room(draw(rows, seed, zipf, ids_at_most), rows, output, partial))
             _require(
                 not os.path.lexists(output), "output", str(output), "was made by somebody else meanwhile; look at it"
             )
@@ -99,26 +104,45 @@ def _require(holds: bool, argument: str, value: object, cure: str) -> None:
         raise ConfigError(f"generate: {argument} = {value!r}: {cure}")
 
 
-def _text_of_kind(kind: str) -> _Write:
-    """A function that writes the rows of one of `KINDS`."""
+def _while_room(blocks: Iterator[pa.Table], rows: int, output: Path, partial: Path) -> Iterator[pa.Table]:
+    """The blocks of rows, of which the second comes only if the disk may have room for all.
+
+    Args:
+        blocks: one or more.
+        rows: number of rows of all blocks.
+        output: what the user calls the file.
+        partial: where each block is written before the next one is asked for.
+
+    Raises:
+        CapacityError: the disk has too little room.
+    """
+    free = shutil.disk_usage(partial.parent).free
+    first = next(blocks)
+    yield first
+    needed = partial.stat().st_size * rows / len(first)
+    if _CERTAIN * needed > free:
+        raise CapacityError(
+            f"{output}: about {size_text(needed)} are needed for {rows:,} rows, by the size of the first ones, and "
+            f"{size_text(free)} are free; write fewer rows, free some space, or choose another --output"
+        )
+    yield from blocks
+
+
+def _of_kind(kind: str) -> tuple[DrawBlocks, _Write]:
+    """What draws and what writes the rows of one of `KINDS`."""
     draw, layout = KINDS[kind]
-
-    def write(sink: _Sink, rows: int, seed: int, zipf: float, ids_at_most: int | None) -> None:
-        _write_text(sink, layout, draw(rows, seed, zipf, ids_at_most))
-
-    return write
+    return draw, lambda sink, blocks: _write_text(sink, layout, blocks)
 
 
-def _rows_of_schema(schema: Schema, *, parquet: bool) -> _Write:
-    """A function that writes the rows of a schema."""
+def _of_schema(schema: Schema, *, parquet: bool) -> tuple[DrawBlocks, _Write]:
+    """What draws and what writes the rows of a schema."""
     require_times(schema)
     has_quotes = not parquet and needs_quotes(schema)
     fields = TextFields(
         tuple(map(field_of, schema.columns)), schema.file.character, schema.file.header, schema.file.quoted
     )
 
-    def write(sink: _Sink, rows: int, seed: int, zipf: float, ids_at_most: int | None) -> None:
-        blocks = schema_blocks(schema, rows, seed, zipf, ids_at_most)
+    def write(sink: _Sink, blocks: Iterator[pa.Table]) -> None:
         if not parquet:
             _write_text(sink, fields, (as_text(schema, block) for block in blocks), has_quotes)
             return
@@ -127,7 +151,7 @@ def _rows_of_schema(schema: Schema, *, parquet: bool) -> _Write:
             for block in chain([first], blocks):
                 file.write_table(block)
 
-    return write
+    return functools.partial(schema_blocks, schema), write
 
 
 def _write_text(sink: _Sink, fields: TextFields, blocks: Iterable[pa.Table], has_quotes: bool = False) -> None:

@@ -31,7 +31,7 @@ _COMPRESSED = 0.4
 """Size of compressed shards of Criteo's rows, as a share of the uncompressed size."""
 _CERTAIN = 0.8
 """Share of an estimate that is certainly needed, even if later rows are smaller than the first ones."""
-_UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+_UNITS = ((1e18, "EB"), (1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
 def check_room(
@@ -76,10 +76,10 @@ def check_room(
     needed = of_parts + of_shards + of_buckets
     free = shutil.disk_usage(work.output).free
     name = work.made_for or work.output
-    counts = f", {_size(of_buckets)} for counts of unseen buckets" if of_buckets else ""
+    counts = f", {size_text(of_buckets)} for counts of unseen buckets" if of_buckets else ""
     need = (
-        f"{name}: about {_size(needed)} are needed there ({_size(of_parts)} for parsed rows while it runs, "
-        f"{_size(of_shards)} for shards{counts}), and {_size(free)} are free"
+        f"{name}: about {size_text(needed)} are needed there ({size_text(of_parts)} for parsed rows while it runs, "
+        f"{size_text(of_shards)} for shards{counts}), and {size_text(free)} are free"
     )
     if _CERTAIN * needed > free:
         raise CapacityError(f"{need}; free some space, or choose another --output")
@@ -93,12 +93,13 @@ def _require_memory(unseen_buckets: int) -> None:
     needed, free = _COUNTING_BYTES * unseen_buckets, free_bytes()
     if needed > free:
         raise CapacityError(
-            f"prepare: unseen-buckets = {unseen_buckets}: to count those of a table takes {_size(needed)} of memory, "
-            f"and {_size(free)} are free; use fewer, or a host with more memory"
+            f"prepare: unseen-buckets = {unseen_buckets}: to count those of a table takes {size_text(needed)} of "
+            f"memory, and {size_text(free)} are free; use fewer, or a host with more memory"
         )
 
 
-def _size(size: float) -> str:
+def size_text(size: float) -> str:
+    """Bytes in the largest unit of which there is at least one, such as `1.5 GB`."""
     least, name = next((unit for unit in _UNITS if size >= unit[0]), _UNITS[-1])
     return f"{size / least:.1f} {name}"
 

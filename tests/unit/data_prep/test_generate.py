@@ -3,8 +3,10 @@
 import errno
 import gzip
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,11 +14,14 @@ import pyarrow as pa
 import pytest
 
 import bagpipe_hpc.storage.atomic_write
+import data_prep.generate
 import data_prep.synthetic.criteo_clicks
 from bagpipe_hpc.errors import CapacityError, ConfigError
 from data_prep.formats.criteo import TABLE_NAMES, Criteo
 from data_prep.generate import KINDS, generate_clicks
+from data_prep.schema.document import load_schema
 from data_prep.synthetic.criteo_clicks import KAGGLE_IDS, MISSING_IDS, MISSING_INTEGERS, TABLE_IDS
+from data_prep.synthetic.drawing import BLOCK_ROWS
 
 ROWS = 40_000
 
@@ -177,6 +182,38 @@ def test_a_disk_that_refuses_is_named_and_nothing_is_left(
     monkeypatch.setattr(bagpipe_hpc.storage.atomic_write, "fsync", refuse)
     with pytest.raises(kind, match=rf"{name}: {problem}"):
         generate_clicks(5, tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+def generate_with(free: int, path: Path, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_prep.generate, "shutil", SimpleNamespace(disk_usage=lambda _: SimpleNamespace(free=free)))
+    schema = load_schema("avazu") if path.suffix == ".parquet" else None
+    generate_clicks(rows, path, schema=schema)
+
+
+@pytest.mark.parametrize("name", ["clicks.tsv", "clicks.tsv.gz", "clicks.parquet"])
+def test_rows_that_cannot_fit_are_refused_by_the_size_of_the_first_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """And what fits is written, even on a disk that compresses text to a quarter."""
+    rows = 2 * BLOCK_ROWS
+    generate_with(1 << 40, tmp_path / name, rows, monkeypatch)
+    size = (tmp_path / name).stat().st_size
+    (tmp_path / name).unlink()
+    said = rf"{name}: about (\S+) MB are needed for {rows:,} rows, .* and 300\.0 kB are free; write fewer"
+    with pytest.raises(CapacityError, match=said) as refused:
+        generate_with(300_000, tmp_path / name, rows, monkeypatch)
+    assert float(re.findall(said, str(refused.value))[0]) == pytest.approx(size / 1e6, rel=0.02)
+    assert not list(tmp_path.iterdir())
+    generate_with(size // 4, tmp_path / name, rows, monkeypatch)
+    assert (tmp_path / name).stat().st_size == size
+
+
+def test_more_rows_than_any_disk_has_room_for_are_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(
+        CapacityError, match=r"clicks\.tsv: about 2\S+ EB are needed for 1,000,000,000,000,000,000 rows"
+    ):
+        generate_clicks(10**18, tmp_path / "clicks.tsv")
     assert not list(tmp_path.iterdir())
 
 
