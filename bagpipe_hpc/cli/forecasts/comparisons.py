@@ -79,7 +79,16 @@ def _compare_placements(arguments: Namespace) -> int:
         require_appendable(arguments.save)
     from bagpipe_hpc.tools.placement.comparison import compare_placements
 
-    compare_placements(arguments).finish(arguments.save)
+    report = compare_placements(
+        arguments.config,
+        arguments.overrides,
+        arguments.placements,
+        servers=arguments.servers,
+        trainers=arguments.trainers,
+        batches=arguments.batches,
+        measure=arguments.measure,
+    )
+    report.finish(arguments.save)
     return EXIT_OK
 
 
@@ -89,7 +98,6 @@ def _compare_policies(arguments: Namespace) -> int:
             raise ConfigError(
                 f"{option} {value}: is for runs, and without --train there are none; add it, or leave {option} out"
             )
-    arguments.seeds = arguments.seeds or _USUAL_SEEDS
     if arguments.train and arguments.output is None:
         raise ConfigError("--train: runs need a folder; name one, as in --output comparison")
     if arguments.train and arguments.batches:
@@ -98,9 +106,19 @@ def _compare_policies(arguments: Namespace) -> int:
         check_plot(arguments.plot)
     if arguments.save:
         require_appendable(arguments.save)
-    from bagpipe_hpc.tools.policy_comparison.comparison import compare_policies
+    from bagpipe_hpc.tools.policy_comparison.comparison import Runs, compare_policies
 
-    compare_policies(arguments).finish(arguments.save)
+    report = compare_policies(
+        arguments.config,
+        arguments.overrides,
+        arguments.policies,
+        trainers=arguments.trainers,
+        cache_percents=arguments.cache,
+        batches=arguments.batches or 0,
+        runs=Runs(arguments.output, arguments.launch, arguments.seeds or _USUAL_SEEDS) if arguments.train else None,
+        plot=arguments.plot,
+    )
+    report.finish(arguments.save)
     return EXIT_OK
 
 

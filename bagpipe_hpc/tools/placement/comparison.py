@@ -4,9 +4,9 @@ Plans do not depend on where rows lie, so they are made once; each placement the
 rows is fetched, and to which it is put or added. Beside that stands the load that a placement's own model expects.
 """
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from bagpipe_hpc.config.file import load_config
@@ -36,43 +36,61 @@ _HEADINGS = (
 )
 
 
-def compare_placements(arguments: argparse.Namespace) -> Report:
-    """Compare every placement with every number of servers; see `cli` for the arguments.
+def compare_placements(
+    path: Path,
+    overrides: Sequence[str],
+    placements: Sequence[str],
+    *,
+    servers: Sequence[int],
+    trainers: int,
+    batches: int | None,
+    measure: bool,
+) -> Report:
+    """Compare every placement with every number of servers.
+
+    Args:
+        path: the configuration, a TOML file.
+        overrides: `section.field=value`, for all placements.
+        placements: names, each maybe with settings of its own behind it.
+        servers: numbers of servers.
+        trainers: number of trainers.
+        batches: batches to plan; None for all.
+        measure: whether to time how long each server takes, on this machine.
 
     Raises:
         BagpipeError: the configuration asks for something impossible, or every placement refuses it. If only some
             refuse these tables or servers, each has a line in the table instead.
     """
     contenders = distinct(
-        [Contender.parse(text, "tables.placement", "--placements") for text in arguments.placements], "--placements"
+        [Contender.parse(text, "tables.placement", "--placements") for text in placements], "--placements"
     )
     for contender in contenders:
         _require_own(contender)
-    config = load_config(arguments.config, arguments.overrides)
-    require_samples([arguments.trainers], config)
+    config = load_config(path, overrides)
+    require_samples([trainers], config)
     run = plain_run(config)
     look_ups = LookUpCounts(run)
-    moved = plan_rows(run, arguments.trainers, arguments.batches, look_ups)
+    moved = plan_rows(run, trainers, batches, look_ups)
     report = Report("compare-placements")
     cells: list[dict[str, Any]] = []
-    report.figures |= {"config": str(arguments.config), "overrides": arguments.overrides, "cells": cells}
-    for servers in arguments.servers:
+    report.figures |= {"config": str(path), "overrides": list(overrides), "cells": cells}
+    for number in servers:
         rows = []
         for contender in contenders:
-            cell: dict[str, Any] = {"placement": contender.label, "servers": servers, "refusal": None, "load": None}
+            cell: dict[str, Any] = {"placement": contender.label, "servers": number, "refusal": None, "load": None}
             cells.append(cell)
             try:
-                own = load_config(arguments.config, contender.settings(arguments.overrides))
-                load = placement_load(_with(run, own), servers, moved, look_ups, measure=arguments.measure)
+                own = load_config(path, contender.settings(overrides))
+                load = placement_load(_with(run, own), number, moved, look_ups, measure=measure)
             except BagpipeError as error:
                 cell["refusal"] = str(error)
                 continue
             cell["load"] = asdict(load)
             rows.append(_row(contender.label, load))
         if rows:
-            ranks = f"{counted(servers, 'server')}, {counted(arguments.trainers, 'trainer')}"
+            ranks = f"{counted(number, 'server')}, {counted(trainers, 'trainer')}"
             title = f"{ranks}: what servers hold, and move for a batch"
-            report.table(title, _HEADINGS if arguments.measure else _HEADINGS[: -len(_MEASURED)], rows)
+            report.table(title, _HEADINGS if measure else _HEADINGS[: -len(_MEASURED)], rows)
     refused = refusals([(cell["placement"], _words(cell), cell["refusal"] or "") for cell in cells])
     if not any(cell["load"] for cell in cells):
         raise ConfigError("there is nothing to compare: " + "\n  ".join(refused))

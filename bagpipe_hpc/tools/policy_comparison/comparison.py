@@ -1,6 +1,5 @@
 """`bagpipe compare-policies`: every policy under every condition, in one table (docs/policy-comparison.md)."""
 
-import argparse
 import logging
 import statistics
 from collections.abc import Sequence
@@ -55,63 +54,110 @@ class Found:
         return self.cell.contender.label + (_AS_PLANNED if self.decisions else "")
 
 
-def compare_policies(arguments: argparse.Namespace) -> Report:
-    """Plan, and train if wanted, every combination; see `cli` for the arguments.
+@dataclass(frozen=True)
+class Runs:
+    """How policies are trained.
+
+    Attributes:
+        folder: where each run gets its output folder.
+        launch: the command that starts the ranks of a run (`launch_command`).
+        seeds: runs of each policy, with the seeds from 1.
+    """
+
+    folder: Path
+    launch: str
+    seeds: int
+
+
+def compare_policies(
+    path: Path,
+    overrides: Sequence[str],
+    policies: Sequence[str],
+    *,
+    trainers: Sequence[int],
+    cache_percents: Sequence[float],
+    batches: int,
+    runs: Runs | None,
+    plot: Path | None,
+) -> Report:
+    """Plan, and train if wanted, every combination.
+
+    Args:
+        path: the configuration, a TOML file.
+        overrides: `section.field=value`, for all policies.
+        policies: names, each maybe with settings of its own behind it.
+        trainers: numbers of trainers.
+        cache_percents: slots of a trainer's cache, in percent of the tables' rows; 0 for as many as a policy wants.
+        batches: batches to plan of each segment; 0 for all.
+        runs: how to train; None to plan only.
+        plot: file of a drawing of what is moved; None for none.
 
     Raises:
         ConfigError: the arguments or the configuration ask for something impossible. A policy that refuses some
             conditions has a line in the table instead, unless nothing else is left.
         BagpipeError: a run ended with an error.
     """
-    contenders = [Contender.parse(text) for text in arguments.policies]
-    wanted = cells(contenders, arguments.trainers, arguments.cache)
-    config = load_config(arguments.config, arguments.overrides)
-    require_samples(arguments.trainers, config)
-    if arguments.train:
-        launch_command(arguments.launch, 1, 1)  # raises what is wrong with it before hours of work
+    contenders = [Contender.parse(text) for text in policies]
+    wanted = cells(contenders, trainers, cache_percents)
+    config = load_config(path, overrides)
+    require_samples(trainers, config)
+    if runs is not None:
+        launch_command(runs.launch, 1, 1)  # raises what is wrong with it before hours of work
     if not config.data.path:
         raise ConfigError("data.path is empty: name the shards on which policies are compared, as in data.path=shards")
     total_rows = sum(load_manifest(Path(config.data.path)).table_rows)
+    shared = _Shared(path, overrides, total_rows, batches, runs)
     found = []
     for number, cell in enumerate(wanted):
         log.info("%d of %d: %s", number + 1, len(wanted), cell)
-        found.append(_look_at(cell, arguments, total_rows))
+        found.append(_look_at(cell, shared))
     if all(one.refusal for one in found):
         raise ConfigError("there is nothing to compare: " + "\n  ".join(_remarks(found)))
     report = Report("compare-policies")
-    report.figures |= {"config": str(arguments.config), "overrides": arguments.overrides, "cells": _figures(found)}
+    report.figures |= {"config": str(path), "overrides": list(overrides), "cells": _figures(found)}
     for title, rows in _tables(found):
-        report.table(title, _headings(trained=arguments.train), rows)
+        report.table(title, _headings(trained=runs is not None), rows)
     report.lines += ["", *_remarks(found)]
-    if arguments.plot:
-        report.files[arguments.plot] = plot_svg(_panels(found))
+    if plot:
+        report.files[plot] = plot_svg(_panels(found))
     return report
 
 
-def _look_at(cell: Cell, arguments: argparse.Namespace, total_rows: int) -> Found:
+@dataclass(frozen=True)
+class _Shared:
+    """What all cells have in common: arguments of `compare_policies`, and the rows of all tables."""
+
+    path: Path
+    overrides: Sequence[str]
+    total_rows: int
+    batches: int
+    runs: Runs | None
+
+
+def _look_at(cell: Cell, shared: _Shared) -> Found:
     try:
-        config = cell.config(arguments.config, arguments.overrides, total_rows)
+        config = cell.config(shared.path, shared.overrides, shared.total_rows)
         run = plain_run(config)
-        traffic = measure_traffic(run, cell.trainers, arguments.batches or 0)
+        traffic = measure_traffic(run, cell.trainers, shared.batches)
     except (CapacityError, ConfigError) as error:
         return Found(cell, None, str(error))
     planned = Found(cell, traffic, decisions=tuple(run_decisions(run)))
-    return replace(planned, trained=_train(planned, run, arguments, total_rows)) if arguments.train else planned
+    return planned if shared.runs is None else replace(planned, trained=_train(planned, run, shared, shared.runs))
 
 
-def _train(planned: Found, run: Run, arguments: argparse.Namespace, total_rows: int) -> tuple[Trained, ...]:
+def _train(planned: Found, run: Run, shared: _Shared, runs: Runs) -> tuple[Trained, ...]:
     cell = planned.cell
-    launch = launch_command(arguments.launch, run.config.roles.servers or 1, cell.trainers)
+    launch = launch_command(runs.launch, run.config.roles.servers or 1, cell.trainers)
     fixed = [f"roles.servers={run.config.roles.servers or 1}", "roles.placement=rank_order"]
     if run.config.kernels.linear == "auto":
         fixed.append(f"kernels.linear={_LINEAR}")
     trained = []
-    for seed in range(1, arguments.seeds + 1):
-        folder = arguments.output / cell.folder(seed)
+    for seed in range(1, runs.seeds + 1):
+        folder = runs.folder / cell.folder(seed)
         anew = ('train.resume=""', "train.overwrite=true")  # means are those of a whole run
         of_run = (*fixed, f"train.seed={seed}", f"train.output={folder}", *anew)
-        overrides = cell.overrides(arguments.overrides, total_rows, *of_run)
-        trained.append(train(launch, arguments.config, overrides, folder))
+        overrides = cell.overrides(shared.overrides, shared.total_rows, *of_run)
+        trained.append(train(launch, shared.path, overrides, folder))
         if seed == run.config.train.seed and planned.traffic and not planned.decisions:
             _require_same(cell, trained[-1], planned.traffic)
     return tuple(trained)
