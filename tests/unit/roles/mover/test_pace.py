@@ -1,11 +1,13 @@
 """A mover sleeps as long as nobody waits for it, and hears every ring."""
 
 import threading
+from collections.abc import Sequence
 from contextlib import nullcontext
 
 import pytest
 
 from bagpipe_hpc.kernels.request_watch import Pauses, PausingWatch
+from bagpipe_hpc.mpi.requests import Awaited
 from bagpipe_hpc.mpi.waiting import Haste
 from bagpipe_hpc.roles.mover.pace import MoverPace
 
@@ -75,6 +77,19 @@ def test_a_ring_is_heard_once_before_or_while_the_mover_sleeps() -> None:
     pace.ring()
     asleep.join(LONG_S)
     assert heard == [True]
+
+
+@pytest.mark.parametrize(("awaited", "limit_s"), [(None, 0.0), ([], 50e-3)])
+def test_what_cannot_be_named_the_mover_looks_at_itself(awaited: list[Awaited] | None, limit_s: float) -> None:
+    waits: list[Pauses] = []
+
+    class Noted(Looking):
+        def wait(self, groups: Sequence[Sequence[int]], pauses: Pauses) -> bool:
+            waits.append(pauses)
+            return super().wait(groups, pauses)
+
+    MoverPace(has_core=True, watch=Noted()).rest(Haste.SOON, awaited)
+    assert [pauses.limit_s for pauses in waits] == [limit_s]
 
 
 def test_what_was_rung_for_before_a_round_is_seen_in_it() -> None:
