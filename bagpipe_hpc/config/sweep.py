@@ -114,7 +114,8 @@ def _checked(path: Path, swept: Sequence[Sequence[str]], number: int, overrides:
     try:
         output = _own_output(load_config(path, overrides).train.output, differing)
         run = [*(override for override in overrides if _key(override) != _OUTPUT), f"{_OUTPUT}={output}"]
-        load_config(path, run)
+        if (told := load_config(path, run).train.output) != output:
+            raise ConfigError(f"{_OUTPUT} = {output!r}: an override would name {told!r}; name another folder")
     except ConfigError as error:
         raise ConfigError(f"run {number} ({' '.join(overrides)}): {error}") from None
     return run

@@ -40,6 +40,7 @@ def refusal(path: Path, *settings: str) -> str:
         ('["],",[","]],c', ['["],",[","]]', "c"]),
         ("anna's,ben's", ["anna's", "ben's"]),
         ("a[1,b]2", ["a[1", "b]2"]),
+        ("a],b", ["a]", "b"]),
         ("1,", ["1", ""]),
         ("", [""]),
     ],
@@ -148,9 +149,21 @@ def test_a_folder_that_would_divide_an_override_is_refused(run_file: Path) -> No
 
 
 def test_a_name_that_no_file_system_takes_is_refused(run_file: Path) -> None:
-    wide = ",".join(map(str, range(1000, 1060)))
+    numbers = ",".join(map(str, range(1000, 1047)))
+    wide = f"model.top_mlp=[{numbers},100000]"
+    assert len(Path(load_config(run_file, sweep_runs(run_file, [f"{wide},[8]"])[0]).train.output).name) == 255
+    wider = f"model.top_mlp=[{numbers},1000000]"
     with pytest.raises(
-        ConfigError, match=r"^run 0 \(.*\): its folder would be called model\.top_mlp=1000-1001.* of 255 th"
+        ConfigError, match=r"^run 0 \(.*\): its folder would be called model\.top_mlp=1000-1001.*, 256 bytes of 255 th"
     ):
-        sweep_runs(run_file, [f"model.top_mlp=[{wide}],[8]"])
-    assert len(sweep_runs(run_file, [f"model.top_mlp=[{wide}]"])) == 1
+        sweep_runs(run_file, [f"{wider},[8]"])
+    assert len(sweep_runs(run_file, [wider])) == 1
+
+
+@pytest.mark.parametrize(
+    ("folder", "told"),
+    [("'a'/b", "is not TOML"), ("'a'", "an override would name 'a'"), ("a ", "an override would name 'a'")],
+)
+def test_a_folder_of_the_file_that_no_override_can_name_is_refused(run_file: Path, folder: str, told: str) -> None:
+    run_file.write_text(f'train.output = "{folder}"\n')
+    assert told in refusal(run_file, "train.seed=1")
