@@ -1,5 +1,6 @@
 """The profile of hot rows is what slow sets find; a damaged file and a second one in its place are refused."""
 
+import errno
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from bagpipe_hpc.cli.commands import main
 from bagpipe_hpc.config.doors import SettingError
-from bagpipe_hpc.errors import CapacityError, DataError
+from bagpipe_hpc.errors import CapacityError, ConfigError, DataError
 from bagpipe_hpc.planning.policies.fae import profile
 from bagpipe_hpc.planning.policies.fae.policy import FaePolicy
 from bagpipe_hpc.planning.policies.fae.profile import (
@@ -137,6 +138,23 @@ def test_a_run_makes_the_profile_before_it_reads_it(
     training = training_of(*shards)
     policy.prepare(settings, training)
     assert load_hot_rows(profile_path(settings, training)).budget_rows == 9
+
+
+def test_without_training_rows_there_is_nothing_to_profile(tmp_path: Path) -> None:
+    manifest = write_ragged(tmp_path, samples=0)
+    with pytest.raises(ConfigError, match="has no training rows to profile"):
+        find_hot_rows(tmp_path, manifest, ProfileSettings(9))
+
+
+def test_a_profile_for_which_the_disk_has_no_room_is_refused(
+    shards: tuple[Path, ShardManifest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(HotRows, "save", full)
+    with pytest.raises(SettingError, match=r"policy\.profile = '': .*hot_rows-9-5-3\.h5 cannot be written: .*No space"):
+        make_profile(FaeSettings(hot_rows=9), training_of(*shards))
 
 
 def test_a_profile_that_cannot_be_written_is_refused(shards: tuple[Path, ShardManifest]) -> None:
