@@ -111,7 +111,7 @@ def make_profile(settings: FaeSettings, training: TrainingRows) -> HotRows:
     path = profile_path(settings, training)
     if path.exists():
         return read_profile(settings, training)
-    if not os.access(path.parent, os.W_OK | os.X_OK):
+    if "\0" in str(path) or not os.access(path.parent, os.W_OK | os.X_OK):
         cure = f"{path} cannot be written; name a file elsewhere, by its full path"
         raise SettingError("policy.profile", settings.profile, cure)
     log.info("policy.name: looks for hot rows among all training rows, for %s", path)

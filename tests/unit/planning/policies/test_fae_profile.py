@@ -1,6 +1,7 @@
 """The profile of hot rows is what slow sets find; a damaged file and a second one in its place are refused."""
 
 import errno
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -157,12 +158,15 @@ def test_a_profile_for_which_the_disk_has_no_room_is_refused(
         make_profile(FaeSettings(hot_rows=9), training_of(*shards))
 
 
-def test_a_profile_that_cannot_be_written_is_refused(shards: tuple[Path, ShardManifest]) -> None:
-    settings = FaeSettings(profile="/none/mine.h5", hot_rows=9)
-    with pytest.raises(
-        SettingError, match=r"policy\.profile = '/none/mine\.h5': .* cannot be written; name a file elsewhere, by"
-    ):
-        make_profile(settings, training_of(*shards))
+@pytest.mark.parametrize(("name", "told"), [("/none/mine.h5", "'/none/mine.h5'"), ("a\0b", r"'a\x00b'")])
+def test_a_profile_that_cannot_be_written_is_refused(
+    name: str, told: str, shards: tuple[Path, ShardManifest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is counted."""
+    monkeypatch.setattr(profile, "find_hot_rows", lambda *_: pytest.fail("it has nowhere to go"))
+    refused = rf"policy\.profile = {re.escape(told)}: .* cannot be written; name a file elsewhere, by"
+    with pytest.raises(SettingError, match=refused):
+        make_profile(FaeSettings(profile=name, hot_rows=9), training_of(*shards))
 
 
 def test_the_budget_is_what_the_cache_has_room_for(shards: tuple[Path, ShardManifest]) -> None:
