@@ -50,7 +50,7 @@ POLICIES = {
     "versions": ["debug.verify_rows=true"],
     "over a grid": ["cache.exchange=grid"],
     "several widths": ["model.embedding_dim_of={ C3 = 2 }"],
-    "a window that is cut": ["cache.rows=2500"],
+    "a window that is cut": ["cache.rows=1500"],
     "a window beyond all segments": ["lookahead.batches=90"],
     "none": ["policy.name=none"],
     "scratchpipe": ["policy.name=scratchpipe", "cache.rows=4000"],
@@ -123,6 +123,13 @@ def test_saved_plans_are_those_of_a_planner(overrides: Sequence[str], config: Pa
     assert found.bytes == (tmp_path / "plans" / PLANS_NAME).stat().st_size
     assert found.plans == sum(segment.batches + 1 for segment in run.schedule)
     saved.close()
+
+
+def test_a_window_that_the_cache_has_no_room_for_is_saved_cut(config: Path, tmp_path: Path) -> None:
+    save(run_of(config, "cache.rows=1500"), tmp_path)
+    manifest = load_manifest(tmp_path)
+    assert manifest.lookahead == 3, "of 5"
+    assert sum(slots.shared + slots.private for slots in manifest.slots) <= 1500
 
 
 STALE = {
