@@ -276,7 +276,7 @@ def test_what_is_decided_is_said(tmp_path: Path) -> None:
     policy = policy_of(tmp_path, drawn_samples(3, 200), 20, batch_size=8, share_percent=20, evaluated_every=2)
     training = policy.facts.training
     assert training is not None
-    heard = [Heard(0, 2, 0.7), Heard(0, 6, 0.5), Heard(0, 8, 0.4), Heard(0, 12, 0.6)]
+    heard = [Heard(0, 2, 0.7), Heard(0, 6, 0.5), Heard(0, 8, 0.4), Heard(0, 12, 0.6), Heard(1, 3, 0.7)]
     said = [
         policy.decision(policy.settings, replace(training, heard=tuple(heard[: number + 1])))
         for number in range(len(heard))
@@ -287,6 +287,7 @@ def test_what_is_decided_is_said(tmp_path: Path) -> None:
         "test loss 0.500000, share 20 % -> 20 %",
         within,
         "test loss 0.600000, share 20 % -> 10 %",
+        "test loss 0.700000, share 10 % -> 5 %",  # the first turn of the next epoch
     ]
 
 
