@@ -1,6 +1,7 @@
 """The profile of hot rows is what slow sets find; a damaged file and a second one in its place are refused."""
 
 import errno
+import os
 import re
 from collections import Counter
 from dataclasses import replace
@@ -167,6 +168,16 @@ def test_a_profile_that_cannot_be_written_is_refused(
     refused = rf"policy\.profile = {re.escape(told)}: .* cannot be written; name a file elsewhere, by"
     with pytest.raises(SettingError, match=refused):
         make_profile(FaeSettings(profile=name, hot_rows=9), training_of(*shards))
+
+
+@pytest.mark.parametrize("lacking", [os.W_OK, os.X_OK])
+def test_a_folder_without_the_right_to_write_is_refused_before_rows_are_counted(
+    lacking: int, shards: tuple[Path, ShardManifest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda _, wanted: not wanted & lacking)
+    monkeypatch.setattr(profile, "find_hot_rows", lambda *_: pytest.fail("it has nowhere to go"))
+    with pytest.raises(SettingError, match="cannot be written; name a file elsewhere"):
+        make_profile(FaeSettings(hot_rows=9), training_of(*shards))
 
 
 def test_the_budget_is_what_the_cache_has_room_for(shards: tuple[Path, ShardManifest]) -> None:
