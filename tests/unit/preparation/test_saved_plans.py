@@ -361,7 +361,14 @@ def test_plans_are_saved_by_one_at_a_time(config: Path, plans: Path, tmp_path: P
 
 
 def test_a_disk_without_room_is_told_first(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saving.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
+    """Room for each plan, closing ones included, as for one of training."""
+    (outlook,) = plan_all(run_of(config), [TRAINERS], [5], 0, lambda _: None)
+    plans = save_plans(outlook, tmp_path, lambda _: None).plans
+    saved = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    enough = int(plans * outlook.traffic.plan_bytes)
+    monkeypatch.setattr(saving.shutil, "disk_usage", lambda _: SimpleNamespace(free=enough - 1))
     with pytest.raises(CapacityError, match=r"--save .*: plans take about .*B there, and .* are free"):
-        save(run_of(config), tmp_path)
-    assert list(tmp_path.iterdir()) == []
+        save_plans(outlook, tmp_path, lambda _: None)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == saved, "the earlier plans are there"
+    monkeypatch.setattr(saving.shutil, "disk_usage", lambda _: SimpleNamespace(free=enough + 1))
+    save_plans(outlook, tmp_path, lambda _: None)
