@@ -17,6 +17,7 @@ from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.errors import CapacityError, ConfigError, PlanFileError
 from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.plan.schedule import Segment
+from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.preparation import saved_plans
 from bagpipe_hpc.preparation.prepare import prepare_run
@@ -125,11 +126,22 @@ def test_saved_plans_are_those_of_a_planner(overrides: Sequence[str], config: Pa
     saved.close()
 
 
-def test_a_window_that_the_cache_has_no_room_for_is_saved_cut(config: Path, tmp_path: Path) -> None:
-    save(run_of(config, "cache.rows=1500"), tmp_path)
+def test_a_window_that_the_cache_has_no_room_for_is_saved_cut(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And measured by all batches, as the caches that the plans are made for must be."""
+    measured: list[str] = []
+
+    def noted(run: Run, trainers: int) -> CacheNeed:
+        measured.append(run.config.cache.measure)
+        return choose_window(run, trainers)
+
+    monkeypatch.setattr(saving, "choose_window", noted)
+    save(run_of(config, "cache.rows=1500", "cache.measure=beginning"), tmp_path)
     manifest = load_manifest(tmp_path)
     assert manifest.lookahead == 3, "of 5"
     assert sum(slots.shared + slots.private for slots in manifest.slots) <= 1500
+    assert measured == ["all"]
 
 
 STALE = {
