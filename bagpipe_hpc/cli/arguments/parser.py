@@ -5,7 +5,7 @@ import sys
 from typing import Any, NoReturn
 
 from bagpipe_hpc.cli.arguments.order import positionals_first
-from bagpipe_hpc.cli.arguments.types import named_path
+from bagpipe_hpc.cli.arguments.types import named_path, path_text
 from bagpipe_hpc.cli.outcome import is_first_rank
 from bagpipe_hpc.exit_codes import EXIT_ERROR
 from bagpipe_hpc.terminal import printable
@@ -57,3 +57,10 @@ def add_checkpoint(parser: CommandParser) -> None:
         "checkpoint", type=named_path, metavar="CHECKPOINT", help="its folder, or a run's output folder for the newest"
     )
     parser.add_argument("--best", action="store_true", help="of an output folder, take the best checkpoint")
+
+
+def add_input(parser: CommandParser, meaning: str) -> None:
+    """Add the argument that names files of rows; it may be given several times."""
+    parser.add_argument(
+        "--input", type=path_text, nargs="+", action="extend", required=True, metavar="FILE", help=meaning
+    )

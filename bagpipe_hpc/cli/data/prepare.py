@@ -3,7 +3,7 @@
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from bagpipe_hpc.cli.arguments.parser import CommandParser
+from bagpipe_hpc.cli.arguments.parser import CommandParser, add_input
 from bagpipe_hpc.cli.arguments.types import count, fraction, named_path, path_text, positive
 from bagpipe_hpc.cli.command import Command
 from bagpipe_hpc.cli.outcome import is_first_rank, is_torn, launched_ranks, print_error
@@ -35,15 +35,7 @@ def _add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "--format-option", action="append", default=[], metavar="KEY=VALUE", help="a setting of the format's own"
     )
-    parser.add_argument(
-        "--input",
-        type=path_text,
-        nargs="+",
-        action="extend",
-        required=True,
-        metavar="FILE",
-        help="files or glob patterns, in time order",
-    )
+    add_input(parser, "files or glob patterns, in time order")
     parser.add_argument("--output", type=named_path, required=True, metavar="DIR", help="shard directory to write")
     sizes = parser.add_mutually_exclusive_group()
     sizes.add_argument(

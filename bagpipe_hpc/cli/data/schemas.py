@@ -3,7 +3,7 @@
 import argparse
 from contextlib import ExitStack
 
-from bagpipe_hpc.cli.arguments.parser import CommandParser
+from bagpipe_hpc.cli.arguments.parser import CommandParser, add_input
 from bagpipe_hpc.cli.arguments.types import count, fraction, named_path, path_text, positive
 from bagpipe_hpc.cli.command import Command
 from bagpipe_hpc.cli.streams import tell, write_for_programs
@@ -30,15 +30,7 @@ def _add_search(parser: CommandParser) -> None:
     parser.add_argument(
         "--schema", type=path_text, required=True, metavar="FILE.toml", help="describes the columns of the files"
     )
-    parser.add_argument(
-        "--input",
-        type=path_text,
-        nargs="+",
-        action="extend",
-        required=True,
-        metavar="FILE",
-        help="files or glob patterns, in time order, as for prepare",
-    )
+    add_input(parser, "files or glob patterns, in time order, as for prepare")
     parser.add_argument("--output", type=named_path, required=True, metavar="FILE.toml", help="the schema to write")
     parser.add_argument("--tried", type=named_path, metavar="FILE.csv", help="write everything that was tried, too")
     parser.add_argument("--label", metavar="NAME", help="label to predict (default: the first)")

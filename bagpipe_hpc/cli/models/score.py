@@ -5,8 +5,8 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from bagpipe_hpc.cli.arguments.parser import CommandParser, add_checkpoint
-from bagpipe_hpc.cli.arguments.types import named_path, path_text
+from bagpipe_hpc.cli.arguments.parser import CommandParser, add_checkpoint, add_input
+from bagpipe_hpc.cli.arguments.types import named_path
 from bagpipe_hpc.cli.command import Command
 from bagpipe_hpc.cli.outcome import is_first_rank, is_torn, print_error
 from bagpipe_hpc.cli.runs.train import COLD_START_S
@@ -41,15 +41,7 @@ def _add_scored(parser: CommandParser) -> None:
 
 def _add_predict(parser: CommandParser) -> None:
     _add_scored(parser)
-    parser.add_argument(
-        "--input",
-        type=path_text,
-        nargs="+",
-        action="extend",
-        required=True,
-        metavar="FILE",
-        help="raw rows; files or glob patterns",
-    )
+    add_input(parser, "raw rows; files or glob patterns")
     parser.add_argument(
         "--output",
         type=named_path,
