@@ -17,6 +17,7 @@ from bagpipe_hpc.cli.data.schemas import SCHEMA, SEARCH_PREPROCESSING
 from bagpipe_hpc.cli.forecasts.comparisons import COMPARE_PLACEMENTS, COMPARE_POLICIES
 from bagpipe_hpc.cli.forecasts.plan import PLAN
 from bagpipe_hpc.cli.forecasts.simulate import SIMULATE
+from bagpipe_hpc.cli.garbage import rare_full_collections
 from bagpipe_hpc.cli.models.export import EXPORT
 from bagpipe_hpc.cli.models.inspect import COMPARE, INSPECT
 from bagpipe_hpc.cli.models.score import EVALUATE, PREDICT
@@ -50,7 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = _parser().parse_args(argv, arguments).command.run(arguments)
         return code
 
-    return exit_code_of(run, "bagpipe", lambda: arguments.command.if_interrupted if arguments.command else "")
+    with rare_full_collections():
+        return exit_code_of(run, "bagpipe", lambda: arguments.command.if_interrupted if arguments.command else "")
 
 
 def _bench(arguments: argparse.Namespace) -> int:
