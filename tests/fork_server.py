@@ -40,19 +40,21 @@ SOCKET_VARIABLE = "BAGPIPE_TEST_FORKS"
 """Names the socket of a server that is there already: for workers, and for tests that are run by a test."""
 _WORKER_VARIABLE = "PYTEST_XDIST_WORKER"
 _IMPORTED = (
+    "bagpipe_hpc.mpi.start.running",
     "numpy",
     "numpy.ma",
     "h5py",
     "http.server",
     "pytest",
     "torch._dynamo",
+    "bagpipe_hpc.launch",
     "bagpipe_hpc.models.published.dlrm",
-    "bagpipe_hpc.preparation.saved_plans",
-    "bagpipe_hpc.step.slice_step",
+    "bagpipe_hpc.roles.trainer.trainer",
     "bagpipe_hpc.telemetry.records.tensorboard_record",
+    "tests.end_to_end.breakages",
 )
-"""What a fork finds; nothing of it may start threads, or import mpi4py, which starts MPI. Optimizers import
-`torch._dynamo` when they are made, `numpy.unique` imports `numpy.ma`, and Horovod `http.server`."""
+"""What a fork finds; nothing of it may start threads, or MPI: the first one imports mpi4py so that it does not.
+Optimizers import `torch._dynamo` when they are made, `numpy.unique` imports `numpy.ma`, and Horovod `http.server`."""
 _C_LIBRARY = ctypes.PyDLL(None)
 _ENVIRONMENT = dict(os.environ)
 _SHARED = SOCKET_VARIABLE in _ENVIRONMENT

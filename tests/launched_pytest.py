@@ -27,6 +27,9 @@ def main(log_folder: Path, arguments: list[str]) -> int:
         log = os.open(log_folder / f"rank-{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(log, sys.stdout.fileno())
         os.dup2(log, sys.stderr.fileno())
+    from tests.started_mpi import start_mpi  # importing it may start MPI
+
+    start_mpi()
     # A folder of its own for each rank's temporary files, and no cache: the ranks would write the same files at once.
     return pytest.main([f"--basetemp={log_folder / f'tmp-{rank}'}", "-p", "no:cacheprovider", *arguments])
 

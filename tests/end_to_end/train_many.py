@@ -26,6 +26,7 @@ from bagpipe_hpc.mpi import communicators
 from bagpipe_hpc.mpi.start.hosts import Hosts
 from bagpipe_hpc.mpi.start.world import world_rank
 from tests.end_to_end.breakages import BREAKAGES
+from tests.started_mpi import start_mpi
 
 END_OF_RUN = "==== the run has ended"
 
@@ -39,6 +40,7 @@ def main() -> int:
     parser.add_argument("--refused", action="store_true", help="all runs are refused")
     parser.add_argument("--outcomes", type=Path, help="file of exit codes")
     arguments = parser.parse_args()
+    start_mpi()
     if arguments.hosts:
         hosts = Hosts(tuple(arguments.hosts), ())
         communicators.Hosts = SimpleNamespace(find=lambda _: hosts)
