@@ -55,9 +55,9 @@ struct Kernels {
     // Outputs `[samples, D + pairs]`: the bottom MLP's output, then the pairs.
     void (*forward)(const Shape &shape, int64_t samples, const float *bottom, const float *embeddings, float *outputs,
                     const Products &room);
-    // `gradients [samples, D + pairs]`; the bottom MLP's output has one of its own, to which the sum over its pairs is
-    // added. `values` and `sums`, to work in, are `[V, D]` with padded rows.
-    void (*backward)(const Shape &shape, int64_t samples, const float *gradients, const float *bottom,
+    // `gradients [samples, D + pairs]`, whose rows begin `stride` numbers apart; the bottom MLP's output has one of its
+    // own, to which the sum over its pairs is added. `values` and `sums`, to work in, are `[V, D]` with padded rows.
+    void (*backward)(const Shape &shape, int64_t samples, const float *gradients, int64_t stride, const float *bottom,
                      const float *embeddings, float *bottom_gradients, float *embedding_gradients, float *values,
                      float *sums);
 };
@@ -81,13 +81,13 @@ BAGPIPE_EXPORT void interaction_forward(int64_t samples, int64_t features, int64
 }
 
 BAGPIPE_EXPORT void interaction_backward(int64_t samples, int64_t features, int64_t width, const float *gradients,
-                                         const float *bottom, const float *embeddings, float *bottom_gradients,
-                                         float *embedding_gradients, int64_t threads) {
+                                         int64_t stride, const float *bottom, const float *embeddings,
+                                         float *bottom_gradients, float *embedding_gradients, int64_t threads) {
     const Shape shape{features, width};
     for_pieces(samples, threads, [=](int64_t first, int64_t last) {
         const int64_t size = shape.vectors() * shape.padded_width();
         Room values(size), sums(size);
-        kernels->backward(shape, last - first, gradients + first * (width + shape.pairs()), bottom + first * width,
+        kernels->backward(shape, last - first, gradients + first * stride, stride, bottom + first * width,
                           embeddings + first * features * width, bottom_gradients + first * width,
                           embedding_gradients + first * features * width, values, sums);
     });

@@ -4,7 +4,8 @@ Native code and its torch twin give the same bits: every sum starts with 0 and r
 is rounded before it is added.
 
 Legend: `B` samples, `F` sparse features, `P` = F (F + 1) / 2 pairs of F + 1 vectors, `D` embedding width. Vector 0 is
-the bottom MLP's output; pair (i, j), j < i, is number i (i - 1) / 2 + j. Tensors are float32, contiguous, on the CPU.
+the bottom MLP's output; pair (i, j), j < i, is number i (i - 1) / 2 + j. Tensors are float32, contiguous, on the CPU;
+rows of gradients may have gaps between them.
 """
 
 from ctypes import c_int64, c_void_p
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from bagpipe_hpc.kernels import shared_library
 from bagpipe_hpc.kernels.backend import use_native
-from bagpipe_hpc.kernels.plain_tensor import check_plain
+from bagpipe_hpc.kernels.plain_tensor import check_plain, check_rows
 
 
 class InteractionKernel(Protocol):
@@ -83,7 +84,7 @@ class NativeInteraction:
         self._forward.argtypes = [*sizes, *[c_void_p] * 3, c_int64]
         self._forward.restype = None
         self._backward = library.interaction_backward
-        self._backward.argtypes = [*sizes, *[c_void_p] * 5, c_int64]
+        self._backward.argtypes = [*sizes, c_void_p, c_int64, *[c_void_p] * 4, c_int64]
         self._backward.restype = None
 
     def forward(self, bottom: Tensor, embeddings: Tensor) -> Tensor:
@@ -97,10 +98,10 @@ class NativeInteraction:
     def backward(self, gradients: Tensor, bottom: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor]:
         """In native code, a sample at a time."""
         samples, features, width = _checked_shape(bottom, embeddings)
-        check_plain(gradients, (samples, _output_width(features, width)), name="gradients")
+        check_rows(gradients, (samples, _output_width(features, width)), name="gradients")
         results = torch.empty_like(bottom), torch.empty_like(embeddings)
-        addresses = (tensor.data_ptr() for tensor in (gradients, bottom, embeddings, *results))
-        self._backward(samples, features, width, *addresses, torch.get_num_threads())
+        own, *others = (tensor.data_ptr() for tensor in (gradients, bottom, embeddings, *results))
+        self._backward(samples, features, width, own, gradients.stride(0), *others, torch.get_num_threads())
         return results
 
 

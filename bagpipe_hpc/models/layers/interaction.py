@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from bagpipe_hpc.kernels.dense.interaction import InteractionKernel, interaction_kernel
+from bagpipe_hpc.kernels.plain_tensor import has_plain_rows
 
 Interaction = Callable[[Tensor, Tensor], Tensor]
 """`(bottom [B, D], embeddings [B, F, D]) -> [B, D + P]`, differentiable: the bottom MLP's output, then the dot products
@@ -78,5 +79,6 @@ class _KernelInteraction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        for_bottom, for_embeddings = ctx.kernel.backward(gradients[0].contiguous(), *ctx.saved_tensors)
+        gradient = gradients[0] if has_plain_rows(gradients[0]) else gradients[0].contiguous()
+        for_bottom, for_embeddings = ctx.kernel.backward(gradient, *ctx.saved_tensors)
         return for_bottom, for_embeddings, None

@@ -195,7 +195,10 @@ class _Blas:
         return masked, masked, for_bias
 
     def for_inputs(self, prepared: Tensor, weight: Tensor) -> Tensor:
-        return prepared @ weight
+        """`prepared [B, O]` times `weight [O, I]`; each row of the result begins with a line, perhaps behind a gap."""
+        samples, inputs = len(prepared), weight.shape[1]
+        rows = prepared.new_empty(samples, -(-inputs // _LINE) * _LINE)
+        return torch.mm(prepared, weight, out=rows[:, :inputs])
 
     def for_weight(self, prepared: Tensor, inputs: Tensor) -> Tensor:
         """The transpose of `prepared [B, O]` times `inputs [B, I]`."""

@@ -106,21 +106,36 @@ def test_native_code_refuses_what_it_would_misread() -> None:
         kernel.forward(bottom.double(), embeddings)
     with pytest.raises(ValueError, match=r"embeddings is .* needs contiguous float32 \(4, 3, 8\)"):
         kernel.forward(bottom, embeddings.transpose(0, 1).contiguous().transpose(0, 1))
-    with pytest.raises(ValueError, match=r"gradients is .*\(4, 13\) .*needs contiguous float32 \(4, 14\)"):
-        kernel.backward(gradients[:, :13].contiguous(), bottom, embeddings)
+    every_second = torch.cat((gradients, gradients), dim=1)[:, ::2]
+    for wrong in (gradients[:, :13], every_second, gradients[:1].expand(4, -1), gradients.double()):
+        with pytest.raises(ValueError, match=r"gradients is .*needs contiguous rows of float32 \(4, 14\)"):
+            kernel.backward(wrong, bottom, embeddings)
+
+
+@pytest.mark.parametrize("kernel", [ReferenceInteraction, pytest.param(NativeInteraction, marks=needs_native)])
+@pytest.mark.parametrize("samples", [1, 5, 70])
+def test_rows_of_gradients_may_have_gaps(kernel: type[InteractionKernel], samples: int) -> None:
+    """As those that a product has written to aligned rows; what lies in the gaps is nothing."""
+    gradients, bottom, embeddings = inputs(samples, 3, 8)
+    spread = torch.full((samples, 19), float("nan"))
+    spread[:, :14] = gradients
+    found = kernel().backward(spread[:, :14], bottom, embeddings)
+    expected = kernel().backward(gradients, bottom, embeddings)
+    assert all(torch.equal(part, value) for part, value in zip(found, expected, strict=True))
 
 
 @pytest.mark.parametrize("backend", ["reference", pytest.param("native", marks=needs_native)])
 def test_autograd_goes_through_the_kernel(backend: str) -> None:
-    """Also where the vectors are views that are not contiguous."""
+    """Also where the vectors, or the gradients, are views that are not contiguous."""
     gradients, bottom, embeddings = inputs(6, 4, 8)
     interaction = kernel_interaction(interaction_kernel(backend))
-    leaves = [part.transpose(0, 1).contiguous().transpose(0, 1).requires_grad_() for part in (bottom, embeddings)]
-    interaction(*leaves).backward(gradients)
     expected = ReferenceInteraction().backward(gradients, bottom, embeddings)
-    for leaf, value in zip(leaves, expected, strict=True):
-        assert leaf.grad is not None
-        assert torch.equal(leaf.grad, value)
+    for given in (gradients, gradients.t().contiguous().t(), torch.cat((gradients, gradients), dim=1)[:, :18]):
+        leaves = [part.transpose(0, 1).contiguous().transpose(0, 1).requires_grad_() for part in (bottom, embeddings)]
+        interaction(*leaves).backward(given)
+        for leaf, value in zip(leaves, expected, strict=True):
+            assert leaf.grad is not None
+            assert torch.equal(leaf.grad, value)
 
 
 @pytest.mark.usefixtures("nothing_built")

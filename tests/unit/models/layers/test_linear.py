@@ -153,6 +153,19 @@ def test_few_inputs_that_are_data_are_multiplied_in_the_pass_that_masks(inputs: 
     assert calls == ["multiply"] * (inputs <= FEW_INPUTS and not wants_gradient)
 
 
+@pytest.mark.parametrize("inputs", [367, 368, 33])
+def test_rows_of_torchs_input_gradients_begin_with_a_line(inputs: int) -> None:
+    """Its library is slower by a third where they do not; the bits are the same."""
+    leaf, weight, bias, gradient = layer_inputs(37, inputs, 64)
+    seen: list[torch.Tensor] = []
+    given = leaf.requires_grad_() * 1
+    given.register_hook(seen.append)
+    blas_linear(NATIVE)(given, weight, bias, False).backward(gradient)
+    assert torch.equal(seen[0], gradient @ weight)
+    assert seen[0].stride(0) % 16 == 0
+    assert seen[0].stride(0) - inputs < 16
+
+
 @pytest.mark.parametrize("layer", LAYERS)
 def test_without_samples_gradients_are_zero(layer: LinearLayer) -> None:
     outputs, for_inputs, for_weight, for_bias = run(layer, layer_inputs(0, 13, 16), True)
