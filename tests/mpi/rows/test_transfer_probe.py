@@ -11,6 +11,7 @@ from bagpipe_hpc.cluster.role_layout import Role, RoleLayout
 from bagpipe_hpc.cluster.row_routes import RowRoutes
 from bagpipe_hpc.cluster.transfer_choice import choose_transfers
 from bagpipe_hpc.config.sections.execution import TRANSFER_WAYS
+from bagpipe_hpc.mpi.rows import transfer_probe
 from bagpipe_hpc.mpi.rows.one_sided import OneSidedRows
 from bagpipe_hpc.mpi.rows.transfer_probe import _far_rows, _table, probe_transfers, probed_rows
 from bagpipe_hpc.mpi.rows.window import RowWindow
@@ -77,6 +78,14 @@ def test_the_way_that_took_less_is_taken(comm, faster, monkeypatch):
     trials = probe(comm, ROUTES["one server"], clock=lambda: now[0])
     assert trials == [pytest.approx(times) for times in ({faster: 1.0, slower: 1.0}, {faster: 1.0, slower: 3.0})]
     assert choose_transfers(trials, 40, 20).way == faster
+
+
+@pytest.mark.mpi(min_size=4)
+@pytest.mark.parametrize("ways", [TRANSFER_WAYS, TRANSFER_WAYS[::-1]])
+def test_servers_stay_until_the_last_way_is_tried(comm, ways, monkeypatch):
+    """Also if it is one that they must answer."""
+    monkeypatch.setattr(transfer_probe, "TRANSFER_WAYS", ways)
+    assert [list(trial) for trial in probe(comm, ROUTES["one server"])] == [list(ways)] * 2
 
 
 @pytest.mark.mpi(min_size=4)
