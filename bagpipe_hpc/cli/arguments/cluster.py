@@ -1,10 +1,16 @@
 """Arguments of the commands that predict a run: how fast a model computes, and how slow a cluster's messages are."""
 
+from argparse import Namespace
+from typing import TYPE_CHECKING
+
 from bagpipe_hpc.cli.arguments.parser import CommandParser
 from bagpipe_hpc.cli.arguments.types import microseconds, named_path
 
+if TYPE_CHECKING:
+    from bagpipe_hpc.tools.simulate.compute_time import ComputeTime
 
-def add_sample_time(parser: CommandParser, *, required: bool) -> None:
+
+def add_compute_time(parser: CommandParser, *, required: bool) -> None:
     """Add a trainer's compute time: for a sample, as given or measured by a run, and for a step beside its samples."""
     compute = parser.add_mutually_exclusive_group(required=required)
     compute.add_argument(
@@ -18,6 +24,13 @@ def add_sample_time(parser: CommandParser, *, required: bool) -> None:
         metavar="US",
         help="time of a step that does not grow with its samples; matters where slices are small (0)",
     )
+
+
+def compute_time_of(arguments: Namespace) -> "ComputeTime":
+    """What was given of it."""
+    from bagpipe_hpc.tools.simulate.compute_time import ComputeTime
+
+    return ComputeTime(arguments.calibrate, arguments.compute_us_per_sample, arguments.compute_us_per_step)
 
 
 def add_delays(parser: CommandParser) -> None:

@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 
-from bagpipe_hpc.cli.arguments.cluster import add_delays, add_sample_time
+from bagpipe_hpc.cli.arguments.cluster import add_compute_time, add_delays, compute_time_of
 from bagpipe_hpc.cli.arguments.parser import CommandParser, add_config
 from bagpipe_hpc.cli.arguments.types import gbit_per_s, gigabytes, named_path, nodes, nodes_or_none, positive
 from bagpipe_hpc.cli.command import Command
@@ -29,7 +29,7 @@ def _add_arguments(parser: CommandParser) -> None:
         help="window lengths, in batches (default: 1, the setting, and parts and multiples of it)",
     )
     parser.add_argument("--batches", type=positive, metavar="N", help="batches to plan of each segment (default: all)")
-    add_sample_time(parser, required=False)
+    add_compute_time(parser, required=False)
     parser.add_argument(
         "--gbit-per-s", type=gbit_per_s, nargs="+", default=[10.0], metavar="X", help="speeds of a node's link (10)"
     )
@@ -67,9 +67,26 @@ def _plan(arguments: Namespace) -> int:
         check_plot(arguments.plot)
     if arguments.json:
         require_appendable(arguments.json)
-    from bagpipe_hpc.tools.forecast.forecast import forecast
+    from bagpipe_hpc.tools.forecast.forecast import ForecastRequest, forecast
 
-    forecast(arguments, tell).finish(arguments.json)
+    request = ForecastRequest(
+        config=arguments.config,
+        overrides=arguments.overrides,
+        trainers=arguments.trainers,
+        lookahead=arguments.lookahead,
+        batches=arguments.batches,
+        compute=compute_time_of(arguments),
+        gbit_per_s=arguments.gbit_per_s,
+        latency_us=arguments.latency_us,
+        oracle_us_per_sample=arguments.oracle_us_per_sample,
+        server_nodes=arguments.server_nodes,
+        nodes=arguments.nodes,
+        trainers_per_node=arguments.trainers_per_node,
+        node_gb=arguments.node_gb,
+        save=arguments.save,
+        plot=arguments.plot,
+    )
+    forecast(request, tell).finish(arguments.json)
     return EXIT_OK
 
 

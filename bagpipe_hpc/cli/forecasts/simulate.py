@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 
-from bagpipe_hpc.cli.arguments.cluster import add_delays, add_sample_time
+from bagpipe_hpc.cli.arguments.cluster import add_compute_time, add_delays, compute_time_of
 from bagpipe_hpc.cli.arguments.parser import CommandParser, add_config
 from bagpipe_hpc.cli.arguments.types import (
     fraction,
@@ -24,7 +24,7 @@ def _add_arguments(parser: CommandParser) -> None:
         "--rows", type=positive, metavar="N", help="draw ids of tables with N rows in all (default: those of data.path)"
     )
     parser.add_argument("--zipf", type=positive_number, metavar="A", help="skew of the drawn ids, with --rows (1.05)")
-    add_sample_time(parser, required=True)
+    add_compute_time(parser, required=True)
     parser.add_argument(
         "--trainers",
         type=positive,
@@ -69,11 +69,28 @@ def _add_arguments(parser: CommandParser) -> None:
 
 
 def _simulate(arguments: Namespace) -> int:
-    from bagpipe_hpc.tools.simulate.simulate import simulate
+    from bagpipe_hpc.tools.simulate.simulate import SimulationRequest, simulate
 
     if arguments.save:
         require_appendable(arguments.save)
-    simulate(arguments).finish(arguments.save)
+    request = SimulationRequest(
+        config=arguments.config,
+        overrides=arguments.overrides,
+        rows=arguments.rows,
+        zipf=arguments.zipf,
+        compute=compute_time_of(arguments),
+        trainers=arguments.trainers,
+        lookahead=arguments.lookahead,
+        trainers_per_host=arguments.trainers_per_host,
+        server_hosts=arguments.server_hosts,
+        gbit_per_s=arguments.gbit_per_s,
+        latency_us=arguments.latency_us,
+        oracle_us_per_sample=arguments.oracle_us_per_sample,
+        message_us=arguments.message_us,
+        moments=arguments.moments,
+        batches=arguments.batches,
+    )
+    simulate(request).finish(arguments.save)
     return EXIT_OK
 
 

@@ -1,8 +1,8 @@
 """The command: predicts the steps of each number of trainers with each window, and says in a table what it found."""
 
-import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from bagpipe_hpc.config.file import load_config
@@ -18,7 +18,7 @@ from bagpipe_hpc.simulation.step_order import StepOrders
 from bagpipe_hpc.terminal import counted
 from bagpipe_hpc.tools.planned_runs import require_samples
 from bagpipe_hpc.tools.report import Report
-from bagpipe_hpc.tools.simulate.compute_time import compute_times
+from bagpipe_hpc.tools.simulate.compute_time import ComputeTime
 from bagpipe_hpc.tools.simulate.trace import (
     Trace,
     plan_trace,
@@ -46,6 +46,63 @@ _HEADINGS = (
     "cache rows",
     "cache",
 )
+
+
+@dataclass(frozen=True)
+class SimulationRequest:
+    """What the command line asks for, in its units.
+
+    Attributes:
+        config: file of settings.
+        overrides: settings that replace some of the file's.
+        rows: of all tables whose ids are drawn; None: the ids are those of `data.path`.
+        zipf: skew of the drawn ids; None for the usual one.
+        compute: how long a model computes.
+        trainers: their numbers.
+        lookahead: lengths of windows, in batches; None: one batch, and the setting.
+        trainers_per_host: trainers that share a host.
+        server_hosts: hosts that hold servers; 0: all ranks on one host.
+        gbit_per_s: of a host's link.
+        latency_us: of a link, one way.
+        oracle_us_per_sample: the oracle's time to read and plan a sample.
+        message_us: a trainer's time to exchange rows with one other.
+        moments: parts of a step's compute; None: by the weights.
+        batches: to average over; None for the usual number.
+    """
+
+    config: Path
+    overrides: Sequence[str]
+    rows: int | None
+    zipf: float | None
+    compute: ComputeTime
+    trainers: Sequence[int]
+    lookahead: Sequence[int] | None
+    trainers_per_host: int
+    server_hosts: int
+    gbit_per_s: float
+    latency_us: float
+    oracle_us_per_sample: float
+    message_us: float
+    moments: Sequence[float] | None
+    batches: int | None
+
+    def cluster(self, config: Config) -> Cluster:
+        """The cluster, with one trainer."""
+        per_sample_s, per_step_s = self.compute.seconds()
+        return Cluster(
+            trainers=1,
+            compute_s_per_sample=per_sample_s,
+            compute_s_per_step=per_step_s,
+            trainers_per_host=self.trainers_per_host,
+            server_hosts=self.server_hosts,
+            bytes_per_s=self.gbit_per_s * 1e9 / 8,
+            latency_s=self.latency_us * 1e-6,
+            plan_s_per_sample=self.oracle_us_per_sample * 1e-6,
+            message_s=self.message_us * 1e-6,
+            dense_sums=config.train.dense_sums,
+            has_sums_thread=config.train.sums_thread != MOVER,
+            row_sum_bytes=config.train.row_sum_bytes,
+        )
 
 
 @dataclass(frozen=True)
@@ -104,54 +161,31 @@ class Job:
         ]
 
 
-def simulate(arguments: argparse.Namespace) -> Report:
-    """Predict every combination of trainers and look-ahead; see `cli` for the arguments.
+def simulate(request: SimulationRequest) -> Report:
+    """Predict every combination of trainers and look-ahead.
 
     Raises:
         BagpipeError: what is asked for is impossible.
     """
-    if arguments.zipf is not None and not arguments.rows:
+    if request.zipf is not None and not request.rows:
         raise ConfigError(
-            f"--zipf {arguments.zipf:g}: is the skew of ids that are drawn, and those of data.path are read; leave it "
+            f"--zipf {request.zipf:g}: is the skew of ids that are drawn, and those of data.path are read; leave it "
             "out, or draw ids with --rows N"
         )
-    config = load_config(arguments.config, arguments.overrides)
-    require_samples(arguments.trainers, config)
-    trace = _drawn(config, arguments) if arguments.rows else shards_trace(config)
-    lookaheads = arguments.lookahead or sorted({1, config.lookahead.batches})
+    config = load_config(request.config, request.overrides)
+    require_samples(request.trainers, config)
+    zipf = _USUAL_ZIPF if request.zipf is None else request.zipf
+    trace = synthetic_trace(config, request.rows, zipf) if request.rows else shards_trace(config)
+    lookaheads = request.lookahead or sorted({1, config.lookahead.batches})
     simulation = _Simulation(
         config,
         trace,
-        _cluster(config, arguments),
+        request.cluster(config),
         step_orders(config, trace),
-        arguments.moments,
-        arguments.batches or trace.steady_batches(max(lookaheads)),
+        request.moments,
+        request.batches or trace.steady_batches(max(lookaheads)),
     )
-    return simulation.report(list(simulation.jobs(arguments.trainers, lookaheads)))
-
-
-def _drawn(config: Config, arguments: argparse.Namespace) -> Trace:
-    """The ids that the command line asks for."""
-    return synthetic_trace(config, arguments.rows, _USUAL_ZIPF if arguments.zipf is None else arguments.zipf)
-
-
-def _cluster(config: Config, arguments: argparse.Namespace) -> Cluster:
-    """The cluster that the command line describes, with one trainer."""
-    per_sample_s, per_step_s = compute_times(arguments)
-    return Cluster(
-        trainers=1,
-        compute_s_per_sample=per_sample_s,
-        compute_s_per_step=per_step_s,
-        trainers_per_host=arguments.trainers_per_host,
-        server_hosts=arguments.server_hosts,
-        bytes_per_s=arguments.gbit_per_s * 1e9 / 8,
-        latency_s=arguments.latency_us * 1e-6,
-        plan_s_per_sample=arguments.oracle_us_per_sample * 1e-6,
-        message_s=arguments.message_us * 1e-6,
-        dense_sums=config.train.dense_sums,
-        has_sums_thread=config.train.sums_thread != MOVER,
-        row_sum_bytes=config.train.row_sum_bytes,
-    )
+    return simulation.report(list(simulation.jobs(request.trainers, lookaheads)))
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from bagpipe_hpc.errors import CheckpointError, DataError
 from bagpipe_hpc.telemetry.run_log import Voice
 from bagpipe_hpc.terminal import COLUMNS_VARIABLE, columns
 from bagpipe_hpc.tools.inspection.description import Description
+from bagpipe_hpc.tools.simulate.simulate import SimulationRequest
 
 ROOT = Path(__file__).parents[2]
 REPORT_IMPORTS = """
@@ -365,12 +366,14 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
 )
 def test_overrides_stand_anywhere(order: str, recorder: Recorder, run_file: Path) -> None:
     finished = SimpleNamespace(finish=lambda _: None)
-    recorder.replace("bagpipe_hpc.tools.simulate.simulate", simulate=recorder.record(finished))
+    recorder.replace(
+        "bagpipe_hpc.tools.simulate.simulate", simulate=recorder.record(finished), SimulationRequest=SimulationRequest
+    )
     command = ["simulate", "--compute-us-per-sample", "3", *order.replace("CONFIG", str(run_file)).split()]
     assert main(command) == 0
-    [(arguments, _)] = recorder.calls
-    assert (arguments.config, arguments.overrides) == (run_file, ["train.seed=9"])
-    assert (arguments.rows, arguments.trainers) == (50, [1, 2])
+    [(request, _)] = recorder.calls
+    assert (request.config, request.overrides) == (run_file, ["train.seed=9"])
+    assert (request.rows, request.trainers) == (50, [1, 2])
 
 
 def test_train_takes_overrides_before_its_file(recorder: Recorder, run_file: Path) -> None:

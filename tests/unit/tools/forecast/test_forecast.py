@@ -240,8 +240,9 @@ def test_times_are_those_of_the_cluster_that_is_asked_for(
     ("asked", "tried"), [(40, [1, 10, 20, 40, 80, 160]), (6, [1, 2, 3, 6, 12, 24]), (1, [1, 2, 4])]
 )
 def test_windows_are_parts_and_multiples_of_the_setting(asked: int, tried: list[int]) -> None:
-    arguments: Any = SimpleNamespace(save=None, lookahead=None)
-    assert forecast._lookaheads(arguments, Config(lookahead=LookaheadConfig(batches=asked))) == tried
+    request: Any = SimpleNamespace(save=None, lookahead=None)
+    found = forecast.ForecastRequest.lookaheads(request, Config(lookahead=LookaheadConfig(batches=asked)))
+    assert found == tried
 
 
 def test_a_run_is_planned_from_its_start(config: Path) -> None:
@@ -254,8 +255,8 @@ def test_trainers_leave_a_node_of_each_number() -> None:
     """Or take half of the nodes, a quarter and so on."""
 
     def usual(nodes: list[int] | None, per_node: int) -> list[int]:
-        arguments: Any = SimpleNamespace(nodes=nodes, trainers_per_node=per_node)
-        return sorted(forecast._usual_trainers(arguments))
+        request: Any = SimpleNamespace(nodes=nodes, trainers_per_node=per_node)
+        return sorted(forecast.ForecastRequest.usual_trainers(request))
 
     assert usual(None, 4) == [2]
     assert usual([1], 4) == [4]
