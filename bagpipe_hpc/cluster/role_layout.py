@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 
 from bagpipe_hpc.errors import ConfigError
 
@@ -70,17 +71,18 @@ class RoleLayout:
 
     def role_rank(self, world_rank: int) -> int:
         """The rank's number among the ranks of its role, from 0."""
-        first = {Role.ORACLE: 0, Role.SERVER: 1, Role.TRAINER: 1 + self.servers}
-        return world_rank - first[self.role(world_rank)]
+        if world_rank <= self.servers:
+            return max(0, world_rank - 1)
+        return world_rank - 1 - self.servers
 
     def name(self, world_rank: int) -> str:
         """A rank as messages call it, such as `trainer 1 (world rank 4)`."""
         return f"{self.role(world_rank).value} {self.role_rank(world_rank)} (world rank {world_rank})"
 
-    @property
-    def names(self) -> list[str]:
+    @cached_property
+    def names(self) -> tuple[str, ...]:
         """The `name` of every world rank."""
-        return [self.name(rank) for rank in range(self.world_size)]
+        return tuple(self.name(rank) for rank in range(self.world_size))
 
     def world_rank(self, role: Role, role_rank: int) -> int:
         """The inverse of `role` and `role_rank`."""

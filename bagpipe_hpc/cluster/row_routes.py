@@ -1,10 +1,20 @@
 """Which way rows take between a trainer and a server: memory that both share, or transfers through MPI. Pure."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 from bagpipe_hpc.cluster.role_layout import Role, RoleLayout
 from bagpipe_hpc.errors import ConfigError
+
+
+class _Sharing(NamedTuple):
+    """Servers and trainers of a host that have rows in memory together: their world ranks, and the servers' numbers."""
+
+    ranks: tuple[int, ...]
+    servers: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -50,17 +60,16 @@ class RowRoutes:
 
         All servers and trainers of a host where both are; any other rank is alone.
         """
-        layout = self.layout
-        here = [rank for rank, host in enumerate(self.hosts) if host == self.hosts[world_rank]]
-        sharing = tuple(rank for rank in here if layout.role(rank) is not Role.ORACLE)
-        both = {layout.role(rank) for rank in sharing} == {Role.SERVER, Role.TRAINER}
-        return sharing if self.loads and both and world_rank in sharing else (world_rank,)
+        if world_rank and (sharing := self._sharing.get(self.hosts[world_rank])):
+            return sharing.ranks
+        return (world_rank,)
 
     def servers_shared(self, world_rank: int) -> tuple[int, ...]:
         """Servers among the sharers of a rank, in the order of their numbers."""
-        layout = self.layout
-        ranks = (rank for rank in self.sharers(world_rank) if layout.role(rank) is Role.SERVER)
-        return tuple(layout.role_rank(rank) for rank in ranks)
+        if world_rank and (sharing := self._sharing.get(self.hosts[world_rank])):
+            return sharing.servers
+        is_server = self.layout.role(world_rank) is Role.SERVER
+        return (self.layout.role_rank(world_rank),) if is_server else ()
 
     def near_servers(self, world_rank: int) -> tuple[int, ...]:
         """Servers whose rows a rank reaches in memory."""
@@ -69,14 +78,33 @@ class RowRoutes:
     def far_servers(self, world_rank: int) -> tuple[int, ...]:
         """Servers whose rows a rank reaches through MPI."""
         near = self.near_servers(world_rank)
-        return tuple(server for server in range(self.layout.servers) if server not in near)
+        if len(near) == self.layout.servers:
+            return ()
+        return tuple(sorted(set(range(self.layout.servers)).difference(near)))
 
     def far_trainers(self, server: int) -> tuple[int, ...]:
         """Trainers that reach a server's rows through MPI."""
+        near = set(self.sharers(self.layout.world_rank(Role.SERVER, server)))
         ranks = ((trainer, self.layout.world_rank(Role.TRAINER, trainer)) for trainer in range(self.layout.trainers))
-        return tuple(trainer for trainer, rank in ranks if server in self.far_servers(rank))
+        return tuple(trainer for trainer, rank in ranks if rank not in near)
 
     @property
     def any_far(self) -> bool:
         """Whether any rows go through MPI."""
-        return any(self.far_trainers(server) for server in range(self.layout.servers))
+        ranks = (self.layout.world_rank(Role.TRAINER, trainer) for trainer in range(self.layout.trainers))
+        return any(len(self.near_servers(rank)) < self.layout.servers for rank in ranks)
+
+    @cached_property
+    def _sharing(self) -> "dict[int, _Sharing]":
+        """Who shares rows on each host where servers and trainers are; found once, for worlds of many ranks."""
+        found: dict[int, _Sharing] = {}
+        if not self.loads:
+            return found
+        here: dict[int, list[int]] = defaultdict(list)
+        for rank, host in enumerate(self.hosts[1:], 1):  # all but the oracle
+            here[host].append(rank)
+        for host, ranks in here.items():
+            servers = tuple(self.layout.role_rank(rank) for rank in ranks if self.layout.role(rank) is Role.SERVER)
+            if 0 < len(servers) < len(ranks):
+                found[host] = _Sharing(tuple(ranks), servers)
+        return found

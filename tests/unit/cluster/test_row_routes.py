@@ -67,6 +67,19 @@ def test_every_server_is_either_near_or_far(data: st.DataObject, same_host: str)
     assert routes.any_far is any(routes.far_trainers(server) for server in range(layout.servers))
 
 
+def test_a_world_of_many_ranks_is_looked_through_once() -> None:
+    """Where each pair of trainers and servers was asked anew, this took minutes; every rank does it, several times."""
+    servers, trainers = 500, 20_000
+    hosts = [0, *range(servers), *(trainer // 8 for trainer in range(trainers))]
+    routes = RowRoutes.choose(RoleLayout(servers, trainers), hosts, "auto")
+    assert routes.any_far
+    assert set(range(trainers)) - set(routes.far_trainers(3)) == set(range(24, 32))
+    last = routes.layout.world_rank(Role.TRAINER, trainers - 1)
+    assert routes.near_servers(last) == ()
+    assert routes.near_servers(last - 8 * (trainers // 8 - servers)) == (servers - 1,)
+    assert not RowRoutes.choose(routes.layout, [0] * len(hosts), "loads").any_far
+
+
 def test_rows_on_disk_are_far_for_all():
     """Also on one host; loads alone are refused."""
     layout = RoleLayout(servers=2, trainers=2)
