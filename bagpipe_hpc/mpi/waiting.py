@@ -18,6 +18,9 @@ Where others want the core, the first yield takes longer than that and the sleep
 sooner than who has yielded it. `time.sleep(0)` takes 70 us, for it sets a timer."""
 _SHORTEST_SLEEP_S = 20e-6
 _LONGEST_SLEEP_S = 500e-6
+LATE_SHARE, _BARRIER_LATE_SHARE, _MOST_LATE_S = 1 / 16, 1 / 64, 10e-3
+"""Of who may be late by such a part of its wait, up to a limit, since nothing but word of others comes: while a run is
+prepared, most ranks wait for the one that works, perhaps on its core. A barrier takes rounds that are each as late."""
 LONGEST_SLEEP_WITH_CORE_S = 50e-6
 """Of who has a core that nobody else wants meanwhile."""
 _MOVING_S, _MOST_MOVING = 40e-6, 64
@@ -75,6 +78,7 @@ def wait_until(
     timeout_s: float,
     watch: Callable[[], None] = nothing_to_watch,
     longest_sleep_s: float = _LONGEST_SLEEP_S,
+    late_share: float = 0.0,
 ) -> None:
     """Call `done` until it returns true.
 
@@ -85,6 +89,7 @@ def wait_until(
         timeout_s: seconds after which the wait fails.
         watch: called now and then; raises if the wait has become pointless, such as when another thread failed.
         longest_sleep_s: seconds between tests at most.
+        late_share: of the wait so far that may lie between tests, where it is longer than that.
 
     Raises:
         WaitTimeoutError: it did not happen in time.
@@ -109,7 +114,8 @@ def wait_until(
             pause_s = _SHORTEST_SLEEP_S
         else:
             time.sleep(pause_s)
-            pause_s = min(pause_s * 1.5, longest_sleep_s)
+            late_s = min(late_share * (time.monotonic() - start), _MOST_LATE_S)
+            pause_s = min(pause_s * 1.5, max(longest_sleep_s, late_s))
 
 
 @dataclass(frozen=True)
@@ -132,16 +138,20 @@ class Waits:
 
 
 def wait_for_all(
-    requests: Sequence[MPI.Request], what: str, timeout_s: float, watch: Callable[[], None] = nothing_to_watch
+    requests: Sequence[MPI.Request],
+    what: str,
+    timeout_s: float,
+    watch: Callable[[], None] = nothing_to_watch,
+    late_share: float = 0.0,
 ) -> None:
     """Wait for non-blocking operations; arguments and errors as for `wait_until`."""
     pending = list(requests)
-    wait_until(lambda: MPI.Request.Testall(pending), what, timeout_s, watch)
+    wait_until(lambda: MPI.Request.Testall(pending), what, timeout_s, watch, late_share=late_share)
 
 
 def wait_for_barrier(comm: MPI.Comm, what: str, timeout_s: float, watch: Callable[[], None] = nothing_to_watch) -> None:
     """A barrier that leaves the core to others. Collective over: `comm`."""
-    wait_for_all([comm.Ibarrier()], what, timeout_s, watch)
+    wait_for_all([comm.Ibarrier()], what, timeout_s, watch, late_share=_BARRIER_LATE_SHARE)
 
 
 def _sleep(_: Awaited, pause_s: float) -> None:

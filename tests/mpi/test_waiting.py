@@ -84,6 +84,30 @@ def test_who_has_a_core_sleeps_no_longer_than_that_allows(monkeypatch):
 
 
 @pytest.mark.mpi(min_size=2)
+def test_who_may_be_late_sleeps_for_a_part_of_its_wait(monkeypatch):
+    """Up to a limit; others in a wait as long do not."""
+    now_s, slept = [5.0], []
+
+    def sleep(seconds: float) -> None:
+        slept.append((now_s[0], seconds))
+        now_s[0] += seconds
+
+    monkeypatch.setattr(waiting.time, "sleep", sleep)
+    monkeypatch.setattr(waiting.time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(waiting, "_MOVING_S", TIMEOUT_S)
+    monkeypatch.setattr(waiting, "_EAGER_S", 0.0)
+    with pytest.raises(WaitTimeoutError):
+        wait_until(lambda: False, "plan 8", 2.0, late_share=1 / 16)
+    for before_s, pause_s in slept:
+        assert pause_s <= max(500e-6, (before_s - 5.0) / 16)
+    assert {pause_s for before_s, pause_s in slept if before_s > 5.2} == {10e-3}
+    slept.clear()
+    with pytest.raises(WaitTimeoutError):
+        wait_until(lambda: False, "plan 8", 2.0)
+    assert max(pause_s for _, pause_s in slept) == 500e-6
+
+
+@pytest.mark.mpi(min_size=2)
 def test_what_is_there_already_is_not_waited_for():
     wait_until(lambda: True, "nothing", 0.0, give_up)
     wait_for_all([], "no requests", 0.0, give_up)

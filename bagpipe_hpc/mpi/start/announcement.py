@@ -14,7 +14,7 @@ from bagpipe_hpc.errors import BagpipeError
 from bagpipe_hpc.mpi.communicators import ORACLE_RANK
 from bagpipe_hpc.mpi.heartbeat import HeartbeatSender
 from bagpipe_hpc.mpi.time_limit import TimeLimit
-from bagpipe_hpc.mpi.waiting import wait_for_all, wait_until
+from bagpipe_hpc.mpi.waiting import LATE_SHARE, wait_for_all, wait_until
 
 _TAG_READY = 12
 _TAG_FAILED = 13
@@ -70,7 +70,7 @@ def await_announcement(comm: MPI.Comm, timeout_s: float) -> Any:
     while True:
         status = MPI.Status()
         arrived = partial(comm.Iprobe, source=ORACLE_RANK, tag=MPI.ANY_TAG, status=status)
-        wait_until(arrived, "the oracle to prepare the run", timeout_s)
+        wait_until(arrived, "the oracle to prepare the run", timeout_s, late_share=LATE_SHARE)
         with TimeLimit("the oracle's word on how the run is prepared", timeout_s):
             outcome = comm.recv(source=ORACLE_RANK, tag=status.Get_tag())
         if status.Get_tag() == _TAG_FAILED:

@@ -8,7 +8,7 @@ from mpi4py import MPI
 
 from bagpipe_hpc.errors import WaitTimeoutError
 from bagpipe_hpc.mpi.time_limit import NETWORK_CURE
-from bagpipe_hpc.mpi.waiting import wait_for_all
+from bagpipe_hpc.mpi.waiting import LATE_SHARE, wait_for_all
 
 _TAG_HERE, _TAG_GO = 71, 72
 _LATER = 1.5
@@ -39,13 +39,13 @@ def call_roll(
         arrived = np.zeros(size, dtype=np.uint8)
         arrivals = [comm.Irecv(arrived[rank : rank + 1], rank, _TAG_HERE) for rank in range(size)]
         try:
-            wait_for_all(arrivals, what, timeout_s)
+            wait_for_all(arrivals, what, timeout_s, late_share=LATE_SHARE)
         except WaitTimeoutError:
             silent = [rank for rank, arrival in enumerate(arrivals) if not arrival.Test()]
             raise _no_word(silent, what, timeout_s, hosts, names) from None
         sent += [comm.Isend(here, rank, _TAG_GO) for rank in range(size)]
     try:
-        wait_for_all([*sent, let_go], what, _LATER * timeout_s)
+        wait_for_all([*sent, let_go], what, _LATER * timeout_s, late_share=LATE_SHARE)
     except WaitTimeoutError:
         raise _no_word([0], what, _LATER * timeout_s, hosts, names) from None
 

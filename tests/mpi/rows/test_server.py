@@ -115,7 +115,7 @@ def test_a_server_says_whether_anything_has_moved():
         status.Set_elements(MPI.INT32_T, 0)
         return coming.pop()
 
-    comm: Any = SimpleNamespace(Improbe=probe)
+    comm: Any = SimpleNamespace(Iprobe=lambda *_: bool(coming), Improbe=probe)
     server = RowServer(comm, SimpleNamespace(width=2, begin=lambda *_: None, work=lambda: None))
     found = [server.answer(), server.answer()]
     asked.is_complete = True
