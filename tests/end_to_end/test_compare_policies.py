@@ -1,6 +1,7 @@
 """`bagpipe compare-policies --train`: runs as users start them move what plans say, and end in the same quality."""
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 
@@ -8,7 +9,8 @@ import pytest
 
 from bagpipe_hpc.cli import commands as cli
 from bagpipe_hpc.storage.checkpoints.folder import find_checkpoints
-from tests.ranks import ROOT
+from tests.fork_server import forked_rank
+from tests.ranks import RUN_RANKS
 
 
 @pytest.mark.slow
@@ -20,7 +22,8 @@ def test_policies_are_trained_and_compared(
     A run that was cut short is started anew, so that its means are of all steps.
     """
     policies = ["bagpipe", "bagpipe cache.sharing=replicated"]
-    options = ["--trainers", "2", "--seeds", "2", "--launch", f"{ROOT}/scripts/run_ranks.sh {{ranks}}"]
+    launcher = shlex.join([str(RUN_RANKS), "{ranks}", *forked_rank("tests.end_to_end.as_python")])
+    options = ["--trainers", "2", "--seeds", "2", "--launch", launcher]
     output = [
         "--output",
         str(tmp_path / "runs"),

@@ -25,7 +25,7 @@ from tests.ranks import rank_environment
 
 pytestmark = pytest.mark.slow
 
-DRAWS, RUNS = 3, 8
+DRAWS, RUNS = 2, 6
 LIMIT_S = 600
 CONFIG = """
 [data]

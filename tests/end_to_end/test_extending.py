@@ -49,7 +49,7 @@ def test_a_dense_optimizer_of_ones_own(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With it, and with each of torch's, two trainers and a run that goes on end in the reference's bits."""
+    """With it, and with each of torch's, two trainers end in the reference's bits; so do runs that go on with some."""
     added = example("Dense optimizer")
     monkeypatch.setenv("PYTHONPATH", added.environment["PYTHONPATH"])
     chosen = {"own": added.overrides}
@@ -61,12 +61,14 @@ def test_a_dense_optimizer_of_ones_own(
 
     train(run_ranks, 1, config_path, settings("reference", "train.reference_slices=2"), tmp_path)
     runs = settings("whole", "roles.servers=1")
+    resumed = [*chosen][::3]
     for name, rest in zip(chosen, settings("rest", "roles.servers=1"), strict=True):
-        runs.append([*rest, f"train.resume={tmp_path}/{name}-whole/checkpoints/step-00000011"])
+        if name in resumed:
+            runs.append([*rest, f"train.resume={tmp_path}/{name}-whole/checkpoints/step-00000011"])
     train(run_ranks, 4, config_path, runs, tmp_path)
     found = {
         (name, kind): compare(tmp_path / f"{name}-reference", tmp_path / f"{name}-{kind}").largest()
-        for name in chosen
-        for kind in ("whole", "rest")
+        for kind, names in (("whole", chosen), ("rest", resumed))
+        for name in names
     }
     assert found == dict.fromkeys(found, 0.0)

@@ -37,10 +37,7 @@ DOZENS = {
     "herald": ["policy.name=herald", "cache.rows=4000", "optimizer.rows=rowwise_adagrad"],
 }
 """Dense sums go over a grid, batches have 300 samples, and rows SGD, where a case does not say otherwise."""
-HUNDREDS = {
-    "one home": ["optimizer.rows=rowwise_adagrad", "train.checkpoint_every_steps=4"],
-    "replicated": ["cache.sharing=replicated", "optimizer.rows=rowwise_adagrad"],
-}
+HUNDREDS = {"one home": ["optimizer.rows=rowwise_adagrad", "train.checkpoint_every_steps=4"]}
 """With 128 trainers and more rows take a grid, and dense sums three levels."""
 SERVERS = 3
 STEPS, SAVED_AT = 8, 4
