@@ -1,6 +1,6 @@
 """How many examples hypothesis draws for a property: all that its test names, or a part of them.
 
-`make test` draws a third (`EXAMPLES_DIVIDED_BY=3`); `make test-slow` repeats the same tests with all of them.
+`make test` and the sanitizers draw a third (`EXAMPLES_DIVIDED_BY=3`); `make test-slow` repeats the same tests with all.
 """
 
 import os

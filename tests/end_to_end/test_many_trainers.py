@@ -1,4 +1,4 @@
-"""Worlds of many trainers: what begins with dozens and with 128 of them ends with the reference's bits as well.
+"""Worlds of many trainers: what takes a grid, and what begins with 128 of them, ends with the reference's bits as well.
 
 `MANY_TRAINERS=256 python -m pytest -m slow tests/end_to_end/test_many_trainers.py -k hundreds` takes another number in
 the place of 130: 256 need 19 GB and six minutes of two cores.
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 BY_MESSAGES, OVER_A_GRID = ("train.dense_sums=mpi", "cache.exchange=direct"), ("cache.exchange=grid",)
 LATE = "train.weight_gradients=late"
-DOZENS = {
+FIFTEEN = {
     "over a grid": [*OVER_A_GRID, "optimizer.rows=rowwise_adagrad"],
     "by messages": [*BY_MESSAGES, LATE, "optimizer.rows=ftrl", "lookahead.batches=2", "lookahead.group=1"],
     "most slices empty": [*OVER_A_GRID, LATE, "optimizer.rows=adam", "train.batch_size=20"],
@@ -77,8 +77,8 @@ def settings_of(case: list[str], output: Path, *more: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("trainers", "cases"),
-    [(21, DOZENS), (int(os.environ.get("MANY_TRAINERS", "130")), HUNDREDS)],
-    ids=["dozens", "hundreds"],
+    [(15, FIFTEEN), (int(os.environ.get("MANY_TRAINERS", "130")), HUNDREDS)],
+    ids=["fifteen", "hundreds"],
 )
 def test_a_world_of_many_ends_with_the_references_bits(
     trainers: int, cases: dict[str, list[str]], config: Path, run_ranks: RunRanks, tmp_path: Path

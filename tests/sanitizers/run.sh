@@ -44,13 +44,14 @@ build() {
 # UCX_MEM_MMAP_HOOK_MODE: the UCX of MPICH puts hooks of its own before madvise, which a thread calls when it has ended and
 # ThreadSanitizer has forgotten it: a segmentation fault in the lock of that hook.
 # --capture=sys: a report goes to the terminal.
+# EXAMPLES_DIVIDED_BY: sanitized code takes several times as long, and a mistake shows in many examples.
 run() {
   local kind=$1 runtime=$2
   shift 2
   printf '\n==== %s sanitizer\n' "$kind"
   env LD_PRELOAD="$(library "$runtime") $(library libstdc++.so)" PYTHONMALLOC=malloc \
     ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS="halt_on_error=1 ignore_noninstrumented_modules=1" \
-    BAGPIPE_SANITIZER="$kind" UCX_MEM_MMAP_HOOK_MODE=none \
+    BAGPIPE_SANITIZER="$kind" UCX_MEM_MMAP_HOOK_MODE=none EXAMPLES_DIVIDED_BY="${EXAMPLES_DIVIDED_BY:-3}" \
     python -m pytest -q --capture=sys -p no:cacheprovider -p tests.sanitizers.instrumented tests/sanitizers "$@"
 }
 
