@@ -7,7 +7,7 @@ small program ends; where that one is ended, so is the fork. All workers of pyte
 that started them.
 
 A fork finds modules imported, and all forks of a server order sets of strings alike, which ranks do not. So some runs
-start as a user starts them: those of the preflight checks, of the examples, and most of those of which a rank is
+start as a user starts them: those of the preflight checks, of an example, and most of those of which a rank is
 killed.
 """
 
