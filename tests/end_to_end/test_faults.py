@@ -59,16 +59,14 @@ def test_a_killed_rank_ends_the_job(config_path: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("rank", "steps"),
-    [(ORACLE, 63), (SERVER, 28), (TRAINER, 105)],
-)
+@pytest.mark.parametrize(("rank", "steps"), [(ORACLE, 63), (TRAINER, 105)])
 def test_a_killed_rank_ends_the_job_and_the_run_goes_on(
     rank: int, steps: int, config_path: Path, whole_run: Path, run_ranks: RunRanks, tmp_path: Path
 ) -> None:
+    """A server that is killed: in the next test."""
     output = tmp_path / "run"
     killed = kill_one(RANKS, command(config_path, output), rank, lambda: has_trained(output, steps))
-    check_ended(killed, output, {ORACLE: "oracle-0.log", SERVER: "server-1.log", TRAINER: "trainer-1.log"}[rank])
+    check_ended(killed, output, {ORACLE: "oracle-0.log", TRAINER: "trainer-1.log"}[rank])
     check_goes_on(config_path, output, whole_run, run_ranks)
 
 
@@ -97,7 +95,7 @@ def test_a_kill_while_a_checkpoint_is_written_leaves_the_one_before(
 def test_random_kills_leave_no_trace(config_path: Path, whole_run: Path, tmp_path: Path) -> None:
     """The short form of `python -m tests.end_to_end.soak`."""
     output = tmp_path / "run"
-    result = soak([*command(config_path, output), INCREMENTS], output, SERVERS, TRAINERS, kills=3, seed=1)
+    result = soak([*command(config_path, output), INCREMENTS], output, SERVERS, TRAINERS, kills=2, seed=1)
     assert max(result.ends_s) < END_S
     assert compare(whole_run, output).largest() == 0.0
 

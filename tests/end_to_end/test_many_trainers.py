@@ -32,14 +32,16 @@ FIFTEEN = {
     ],
     "16 bits, lanes": [*OVER_A_GRID, "train.row_sums=float16", "data.lanes=5", "data.block_rows=32"],
     "slipstream": ["policy.name=slipstream"],
-    "het": ["policy.name=het", "policy.staleness=0", "cache.rows=3600", "optimizer.dense=SGD", "optimizer.rows_lr=5.0"],
     "hotline": ["policy.name=hotline", "policy.hot_rows=2000", "policy.learning_batches=2", "policy.refresh_batches=4"],
-    "herald": ["policy.name=herald", "cache.rows=4000", "optimizer.rows=rowwise_adagrad"],
 }
 """Dense sums go over a grid, batches have 300 samples, and rows SGD, where a case does not say otherwise."""
-HUNDREDS = {"one home": ["optimizer.rows=rowwise_adagrad", "train.checkpoint_every_steps=4"]}
+HUNDREDS = {
+    "one home": ["optimizer.rows=rowwise_adagrad", "train.checkpoint_every_steps=4", "roles.transfers=messages"]
+}
 """With 128 trainers and more rows take a grid, and dense sums three levels."""
 SERVERS = 3
+OF_RANKS = (f"roles.servers={SERVERS}", "debug.verify_rows=true")
+"""What a reference does not have."""
 STEPS, SAVED_AT = 8, 4
 """An epoch has seven batches of 300, the last one of 21 samples."""
 MB_OF_A_TRAINER, MB_BESIDES = 70, 1000
@@ -87,7 +89,7 @@ def test_a_world_of_many_ends_with_the_references_bits(
     _require_memory(trainers)
     alone = [settings_of(case, tmp_path / f"{name} alone", _slices(trainers)) for name, case in cases.items()]
     train(run_ranks, 1, config, alone, tmp_path)
-    runs = [settings_of(case, tmp_path / name, *_of_ranks(case)) for name, case in cases.items()]
+    runs = [settings_of(case, tmp_path / name, *OF_RANKS) for name, case in cases.items()]
     ranks = 1 + SERVERS + trainers
     hosts = [str(rank % 4) for rank in range(ranks)]
     told = train(run_ranks, ranks, config, runs, tmp_path, "--hosts", *hosts, limit_s=LIMIT_S)
@@ -96,18 +98,10 @@ def test_a_world_of_many_ends_with_the_references_bits(
         begun = tmp_path / "one home" / "checkpoints" / f"step-{SAVED_AT:08d}"
         goes_on = [*cases["one home"], f"train.resume={begun}"]
         train(run_ranks, 1, config, [settings_of(goes_on, tmp_path / "on alone", _slices(3))], tmp_path)
-        train(
-            run_ranks, 1 + SERVERS + 3, config, [settings_of(goes_on, tmp_path / "on", *_of_ranks(goes_on))], tmp_path
-        )
+        train(run_ranks, 1 + SERVERS + 3, config, [settings_of(goes_on, tmp_path / "on", *OF_RANKS)], tmp_path)
     compared = [*cases, *(["on"] if cases is HUNDREDS else [])]
     found = {name: compare(tmp_path / f"{name} alone", tmp_path / name).largest() for name in compared}
     assert found == dict.fromkeys(compared, 0.0)
-
-
-def _of_ranks(case: list[str]) -> tuple[str, ...]:
-    """What a reference does not have. A sum of versions is none, so rows that trainers add to have no versions."""
-    verified = () if "policy.name=het" in case else ("debug.verify_rows=true",)
-    return (f"roles.servers={SERVERS}", *verified)
 
 
 def _slices(trainers: int) -> str:

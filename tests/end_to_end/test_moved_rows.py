@@ -15,10 +15,6 @@ from tests.unit.planning.lookahead.rule_model import Rules
 
 STEPS = 12
 WINDOW = (5, 2)
-LIMIT_S = 600
-"""42 ranks take 40 s of two cores that are theirs alone."""
-
-
 WAYS = {
     "home": ["cache.sharing=home"],
     "home, over a grid": ["cache.sharing=home", "cache.exchange=grid"],
@@ -30,10 +26,10 @@ WAYS = {
 def settings_of(way: str, output: Path) -> list[str]:
     """Of a run in one segment whose trainers tell of each step.
 
-    Threads of Horovod spin: with 40 trainers on two cores its sums would take a second or two a step.
+    Threads of Horovod spin: with many trainers on two cores its sums would take a second or two a step.
     """
     window = (f"lookahead.batches={WINDOW[0]}", f"lookahead.group={WINDOW[1]}")
-    told = (f"train.max_steps={STEPS}", "train.log_every_steps=1", "train.log_trainers=40", "train.evaluate=false")
+    told = (f"train.max_steps={STEPS}", "train.log_every_steps=1", "train.log_trainers=12", "train.evaluate=false")
     return overrides("sgd", output, "roles.servers=1", "train.dense_sums=mpi", *WAYS[way], *window, *told)
 
 
@@ -75,11 +71,11 @@ def require_told_of_servers(output: Path) -> None:
     assert (server["rows_added"], server["bytes"] % (2 * server["rows_got"])) == (0, 0)
 
 
-@pytest.mark.parametrize("trainers", [2, *(pytest.param(number, marks=pytest.mark.slow) for number in (1, 4, 8, 40))])
+@pytest.mark.parametrize("trainers", [2, *(pytest.param(number, marks=pytest.mark.slow) for number in (1, 4, 12))])
 def test_runs_move_what_the_rules_say(trainers: int, config_path: Path, run_ranks: RunRanks, tmp_path: Path) -> None:
     outputs = {way: tmp_path / way for way in WAYS if trainers > 2 or "grid" not in way}
     runs = [settings_of(*run) for run in outputs.items()]
-    train(run_ranks, 2 + trainers, config_path, runs, tmp_path, limit_s=LIMIT_S)
+    train(run_ranks, 2 + trainers, config_path, runs, tmp_path)
     run = prepare_run(load_config(config_path, settings_of("home", tmp_path / "nowhere")))
     rules = Rules(list(run.batches(run.schedule[0])), trainers, *WINDOW)
     for way in set(outputs) - {"replicated"}:
