@@ -20,6 +20,7 @@ CASES = {
 WORLDS = {3: (0, 0, 2, 0, 2, 2), 4: (0, 0, 2, 0, 0, 2, 2)}
 """Hosts of an oracle, of two servers and of so many trainers."""
 CASES_OF = {3: [*CASES], 4: [case for case in CASES if "widths" in case]}
+"""What so many trainers train."""
 
 
 @pytest.mark.slow

@@ -68,7 +68,7 @@ def test_every_server_is_either_near_or_far(data: st.DataObject, same_host: str)
 
 
 def test_a_world_of_many_ranks_is_looked_through_once() -> None:
-    """Where each pair of trainers and servers was asked anew, this took minutes; every rank does it, several times."""
+    """Every rank does it, several times: to ask for each pair of trainers and servers anew would take too long."""
     servers, trainers = 500, 20_000
     hosts = [0, *range(servers), *(trainer // 8 for trainer in range(trainers))]
     routes = RowRoutes.choose(RoleLayout(servers, trainers), hosts, "auto")
