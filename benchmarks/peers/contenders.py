@@ -24,6 +24,7 @@ from benchmarks.peers.workloads import PeerWorkload
 _EMULATED_HOSTS = REPOSITORY / "scripts" / "emulated_hosts.sh"
 _RUN_RANKS = REPOSITORY / "scripts" / "run_ranks.sh"
 PEERS_PYTHON = REPOSITORY / "build" / "peers-venv" / "bin" / "python"
+ALLOCATOR, ONEDNN = "allocator", "onednn"
 MALLOC_CURE = {
     "MALLOC_ARENA_MAX": "1",
     "MALLOC_MMAP_MAX_": "0",
@@ -47,7 +48,7 @@ class Contender:
         program: file in `programs`, or empty for `bagpipe train`.
         trainers: processes that compute.
         threads: of each of them.
-        cured: a peer with the allocator settings and the linear layers that bagpipe has.
+        cures: of a peer, those of `ALLOCATOR` and `ONEDNN` that it gets; bagpipe has both.
         settings: overrides of its own.
     """
 
@@ -56,7 +57,7 @@ class Contender:
     program: str = ""
     trainers: int = 1
     threads: int = 2
-    cured: bool = False
+    cures: frozenset[str] = frozenset()
     settings: tuple[str, ...] = ()
 
     @property
@@ -70,7 +71,7 @@ class Contender:
             return "one process has one host"
         if on_gpu and self.trainers > 1:
             return "several trainers do not share a GPU"
-        if on_gpu and (self.cured or "kernels.linear=onednn" in self.settings):
+        if on_gpu and (self.cures or "kernels.linear=onednn" in self.settings):
             return "oneDNN and the allocator are for CPUs"
         if on_gpu and self.program not in ("", "plain_pytorch.py"):
             return "the peers' environment has FBGEMM for CPUs"
@@ -87,9 +88,14 @@ class Contender:
         return (1 + servers, self.trainers)
 
 
-def _with_cure(contender: Contender) -> list[Contender]:
-    cured = replace(contender, name=f"{contender.name}-cured", title=f"{contender.title}, both cures", cured=True)
-    return [contender, cured]
+def _with_cures(contender: Contender) -> list[Contender]:
+    """As it is shipped, with bagpipe's allocator settings alone, and with its linear layers, too."""
+    name, title = contender.name, contender.title
+    return [
+        contender,
+        replace(contender, name=f"{name}-allocator", title=f"{title}, allocator", cures=frozenset({ALLOCATOR})),
+        replace(contender, name=f"{name}-cured", title=f"{title}, both cures", cures=frozenset({ALLOCATOR, ONEDNN})),
+    ]
 
 
 def _without_lookahead(contender: Contender) -> Contender:
@@ -115,9 +121,9 @@ _BAGPIPE = (
     Contender("bagpipe-2x1", "bagpipe, 2 x 1", trainers=2, threads=1),
 )
 CONTENDERS = (
-    *_with_cure(Contender("pytorch", "plain PyTorch, 1 x 2", "plain_pytorch.py")),
-    *_with_cure(Contender("torchrec-1x2", "TorchRec, 1 x 2", "torchrec_trainer.py")),
-    *_with_cure(Contender("torchrec-2x1", "TorchRec sharded, 2 x 1", "torchrec_trainer.py", trainers=2, threads=1)),
+    *_with_cures(Contender("pytorch", "plain PyTorch, 1 x 2", "plain_pytorch.py")),
+    *_with_cures(Contender("torchrec-1x2", "TorchRec, 1 x 2", "torchrec_trainer.py")),
+    *_with_cures(Contender("torchrec-2x1", "TorchRec sharded, 2 x 1", "torchrec_trainer.py", trainers=2, threads=1)),
     *_BAGPIPE,
     *(forced for contender in _BAGPIPE for forced in _forced_layers(contender)),
     *map(_without_lookahead, _BAGPIPE),
@@ -239,8 +245,9 @@ def _peer_command(
 ) -> tuple[list[str], dict[str, str]]:
     program = Path(__file__).parent / "programs" / contender.program
     command = [str(PEERS_PYTHON), "-W", "ignore", str(program), str(workload.config_file), *overrides]
-    command += ["--onednn"] if contender.cured else []
-    environment = _environment() | {"PYTHONPATH": str(REPOSITORY)} | (MALLOC_CURE if contender.cured else {})
+    command += ["--onednn"] if ONEDNN in contender.cures else []
+    environment = _environment() | {"PYTHONPATH": str(REPOSITORY)}
+    environment |= MALLOC_CURE if ALLOCATOR in contender.cures else {}
     if contender.trainers > 1:
         command = [str(_RUN_RANKS), str(contender.trainers), *command]
         environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}

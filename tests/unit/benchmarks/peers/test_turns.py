@@ -118,6 +118,24 @@ def test_a_command_writes_what_progress_reads(workload: PeerWorkload, tmp_path: 
     assert "train.log_every_steps=1" in own  # where a turn has few steps
 
 
+@pytest.mark.parametrize(
+    ("name", "keeps_memory", "has_onednn"),
+    [("pytorch", False, False), ("pytorch-allocator", True, False), ("torchrec-1x2-cured", True, True)],
+)
+def test_cures(
+    name: str,
+    keeps_memory: bool,
+    has_onednn: bool,
+    workload: PeerWorkload,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
+    command, environment = contenders.command_of(BY_NAME[name], workload, [], tmp_path)
+    assert ("MALLOC_ARENA_MAX" in environment) == keeps_memory
+    assert ("--onednn" in command) == has_onednn
+
+
 def test_ratios_are_those_of_rounds() -> None:
     report = Report("peers")
     steps_s = {PEER.name: [0.2, 0.4, 0.3], OWN.name: [0.1, 0.4, 0.15]}
