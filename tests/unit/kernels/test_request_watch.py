@@ -86,6 +86,7 @@ def test_looks_between_pauses_are_as_many_as_told(mpi: Mpi) -> None:
 def test_looks_that_move_something_on_are_followed_by_others(mpi: Mpi) -> None:
     """Up to 64, and then by those between the next pauses; the fourth one alone moves nothing."""
     mpi.watch._looks_a_pause, mpi.watch._moving_s = 1, 0.2
+    mpi.watch._least_look_ns.value = 1e-3
 
     def look(handle: int) -> None:
         mpi.looked.append(handle)
@@ -100,9 +101,47 @@ def test_looks_that_move_something_on_are_followed_by_others(mpi: Mpi) -> None:
     assert len(mpi.looked) == 4 + 64
 
 
+def test_looks_that_are_slow_on_this_processor_move_nothing_on(mpi: Mpi) -> None:
+    """But the first one, with which nothing can be compared yet. One that takes longer than the others does."""
+    mpi.watch._looks_a_pause = 4
+    long_ones = [0]
+
+    def look(handle: int) -> None:
+        mpi.looked.append(handle)
+        time.sleep(0.2 if len(mpi.looked) in long_ones else 5e-3)
+
+    mpi.looks = look
+    assert not mpi.watch.wait([[5]], Pauses(1e-6, 1e-6, 0.0))
+    assert 5 <= len(mpi.looked) < 20
+    mpi.looked.clear()
+    long_ones += [1, 2, 3, 4]
+    assert not mpi.watch.wait([[5]], Pauses(1e-6, 1e-6, 0.0))
+    assert 8 <= len(mpi.looked) < 30
+
+
+def test_the_time_of_a_look_is_forgotten(mpi: Mpi) -> None:
+    """Where the way of the messages has changed, all looks would seem to move something on."""
+    mpi.watch._looks_a_pause, mpi.watch._least_look_ns.value = 1, 5e3
+
+    def look(handle: int) -> None:
+        mpi.looked.append(handle)
+        end_ns = time.perf_counter_ns() + 20_000
+        while time.perf_counter_ns() < end_ns:
+            pass
+
+    mpi.looks = look
+    looks = []
+    for _ in range(40):
+        mpi.looked.clear()
+        assert not mpi.watch.wait([[5]], Pauses(1e-6, 1e-6, 0.0))
+        looks.append(len(mpi.looked))
+    assert looks[0] == 64
+    assert min(looks) < 10
+
+
 def test_a_ring_ends_looks_that_move_something_on(mpi: Mpi) -> None:
     """And is heard where the time is over as well."""
-    mpi.watch._moving_s = 0.0
+    mpi.watch._moving_s, mpi.watch._least_look_ns.value = 0.0, 1e-3
 
     def look(handle: int) -> None:
         mpi.looked.append(handle)
