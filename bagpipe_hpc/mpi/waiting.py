@@ -21,6 +21,9 @@ _LONGEST_SLEEP_S = 500e-6
 LATE_SHARE, _BARRIER_LATE_SHARE, _MOST_LATE_S = 1 / 16, 1 / 64, 10e-3
 """Of who may be late by such a part of its wait, up to a limit, since nothing but word of others comes: while a run is
 prepared, most ranks wait for the one that works, perhaps on its core. A barrier takes rounds that are each as late."""
+SERVER_LATE_SHARE = 1 / 4
+"""Of a server whose trainers ask long before they need rows. It may share their cores: a wake-up takes 25 to 70 us, for
+which the threads that compute wait."""
 LONGEST_SLEEP_WITH_CORE_S = 50e-6
 """Of who has a core that nobody else wants meanwhile."""
 _MOVING_S, _MOST_MOVING = 40e-6, 64
@@ -167,11 +170,13 @@ class Polls:
         watch: called at every poll; raises if the wait has become pointless.
         sleep: is given the barrier that the server waits at, and for how many seconds. Of a server that nobody asks it
             may sleep on until all have come.
+        late_share: of the time since somebody last asked that may lie between polls, where that is longer.
     """
 
     longest_sleep_s: float
     watch: Callable[[], None] = nothing_to_watch
     sleep: Callable[[Awaited, float], None] = _sleep
+    late_share: float = 0.0
 
 
 def serve_until_barrier(comm: MPI.Comm, answer: Callable[[], Answered], polls: Polls) -> None:
@@ -190,17 +195,19 @@ def serve_until_barrier(comm: MPI.Comm, answer: Callable[[], Answered], polls: P
     Collective over: `comm`.
     """
     request = comm.Ibarrier()
-    pause_s = _SHORTEST_SERVER_SLEEP_S
+    pause_s, asked_s = _SHORTEST_SERVER_SLEEP_S, time.monotonic()
     moving = _MovingOn()
     while True:
         polls.watch()
         answered = answer()
         if answered:
-            pause_s = _SHORTEST_SERVER_SLEEP_S
+            pause_s, asked_s = _SHORTEST_SERVER_SLEEP_S, time.monotonic()
             if moving.goes_on(has_moved=answered is Answered.MOVED):
                 continue
         elif request.Test():
             return
         if polls.longest_sleep_s:
-            polls.sleep([request], min(pause_s, polls.longest_sleep_s))
+            late_s = min(polls.late_share * (time.monotonic() - asked_s), _MOST_LATE_S)
+            pause_s = min(pause_s, max(polls.longest_sleep_s, late_s))
+            polls.sleep([request], pause_s)
             pause_s *= 1.5

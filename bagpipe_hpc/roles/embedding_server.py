@@ -8,7 +8,7 @@ from bagpipe_hpc.checkpointing.protocol import SavingSettings
 from bagpipe_hpc.checkpointing.server import SavedGroup, ServerCheckpoints
 from bagpipe_hpc.kernels.rows.row_copies import row_copies
 from bagpipe_hpc.mpi.rows.window import RowWindow
-from bagpipe_hpc.mpi.waiting import Answered, Polls, serve_until_barrier
+from bagpipe_hpc.mpi.waiting import SERVER_LATE_SHARE, Answered, Polls, serve_until_barrier
 from bagpipe_hpc.roles.context import RoleContext
 from bagpipe_hpc.roles.request_waits import BarrierSleeps, open_watch
 from bagpipe_hpc.rows.disk.array_face import DiskRows
@@ -66,11 +66,16 @@ def answer_trainers(windows: Sequence[RowWindow]) -> Answered:
 def polls_of(run: Run, windows: Sequence[RowWindow], watch: Callable[[], None]) -> Polls:
     """How often a server polls; one that no trainer asks merely waits for barriers.
 
+    It may answer later where trainers ask for rows ahead and messages are all that it has to see: one-sided calls and
+    disks get on only while it polls.
+
     Args:
         run: the settings.
         windows: the rows, of each group of tables.
         watch: raises if the run has come to its end without this server.
     """
     if any(window.is_asked for window in windows):
-        return Polls(run.config.roles.server_poll_us * 1e-6, watch)
+        looks_ahead = run.config.lookahead.batches > 1 and all(window.answers_from_memory for window in windows)
+        late_share = SERVER_LATE_SHARE if looks_ahead else 0.0
+        return Polls(run.config.roles.server_poll_us * 1e-6, watch, late_share=late_share)
     return Polls(BarrierSleeps.longest_s, watch, BarrierSleeps(open_watch(run.config.kernels.backend)))

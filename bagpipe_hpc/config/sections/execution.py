@@ -28,7 +28,8 @@ class RolesConfig:
     servers; on a single host it is `rank_order`: the first rank is the oracle, servers and trainers follow."""
     server_poll_us: int = 200
     """The most microseconds that an idle server sleeps between polls of MPI while trainers may ask it for rows; with 0
-    it spins and needs a core of its own."""
+    it spins and needs a core of its own. Where trainers look ahead and rows in memory travel by messages, it may sleep
+    for a quarter of the time since somebody last asked, up to 10 ms, if that is longer."""
     same_host: str = "auto"
     """How rows travel between a trainer and a server on its host: `auto`, through memory that both share; `transfers`,
     as between hosts; `loads` is `auto`, but refuses to run if a server is on another host."""

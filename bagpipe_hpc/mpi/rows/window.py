@@ -126,6 +126,8 @@ class RowWindow:
         self._transfers: RowTransfers | None = None
         self._announces: RowClient | None = None
         self._server: RowServer | None = None
+        self.answers_from_memory = self.is_asked and transfers == "messages" and routes.in_memory
+        """Whether this is a server that gets messages of trainers, and has what they ask for in memory."""
         if routes.any_far:
             self._open_transfers(routes, transfers, store, reads_ahead=reads_ahead and not routes.in_memory)
         self.moved = self._sorter.moved

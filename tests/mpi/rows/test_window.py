@@ -360,17 +360,20 @@ def test_a_trainer_synchronises_memory_before_it_reads_and_after_it_writes(monke
 
 @pytest.mark.mpi(min_size=4)
 @pytest.mark.parametrize(
-    ("way", "asked"),
+    ("way", "transfers", "asked", "from_memory"),
     [
-        ("one server, loads", []),
-        ("one server, a trainer elsewhere", [0]),
-        ("two servers, one elsewhere", [0]),
-        ("two servers, on disk", [0, 1]),
+        ("one server, loads", "messages", [], []),
+        ("one server, a trainer elsewhere", "messages", [0], [0]),
+        ("one server, a trainer elsewhere", "one_sided", [0], []),
+        ("two servers, one elsewhere", "messages", [0], [0]),
+        ("two servers, on disk", "messages", [0, 1], []),
     ],
 )
-def test_servers_know_whether_anybody_asks_them(way, asked):
-    with ranks_of(ROUTES[way]) as ranks:
-        assert ranks.window.is_asked == (ranks.role is Role.SERVER and ranks.role_rank in asked)
+def test_servers_know_whether_anybody_asks_them(way, transfers, asked, from_memory):
+    with ranks_of(ROUTES[way], transfers) as ranks:
+        is_server, server = ranks.role is Role.SERVER, ranks.role_rank
+        assert ranks.window.is_asked == (is_server and server in asked)
+        assert ranks.window.answers_from_memory == (is_server and server in from_memory)
 
 
 @pytest.mark.mpi(min_size=3)
