@@ -10,6 +10,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from tests import extending, ranks
+from tests.deadline import Deadline
 from tests.durations import Durations, ProcessorTime
 from tests.fork_server import share_server
 
@@ -60,11 +61,13 @@ def example(tmp_path: Path) -> Iterator[Callable[[str], extending.Example]]:
 def pytest_configure(config: pytest.Config) -> None:
     """Where `TEST_DURATIONS` names a file, add what every test took to it: `.ci/run` shows the longest of all.
 
-    Workers share one fork server.
+    Workers share one fork server. Ranks that a test starts know of no deadline: they end together.
     """
     path = os.environ.get("TEST_DURATIONS")
     is_worker = hasattr(config, "workerinput")  # of pytest-xdist, whose reports reach the process that started it
     is_rank = config.getoption("--with-mpi", default=False)
+    if deadline := Deadline.of(config):
+        config.pluginmanager.register(deadline)
     if path and not is_rank:
         config.pluginmanager.register(ProcessorTime())
         if not is_worker:
