@@ -32,6 +32,7 @@ SETTINGS = (
     "train.epochs=32",
     "train.checkpoint_every_steps=11",
     "train.deterministic=true",
+    "train.dense_sums=mpi",  # ranks that outnumber the cores share them, where Horovod's threads spin
     "train.timeout_s=120",
     "roles.servers=2",
 )
