@@ -22,8 +22,8 @@ LATE_SHARE, _BARRIER_LATE_SHARE, _MOST_LATE_S = 1 / 16, 1 / 64, 10e-3
 """Of who may be late by such a part of its wait, up to a limit, since nothing but word of others comes: while a run is
 prepared, most ranks wait for the one that works, perhaps on its core. A barrier takes rounds that are each as late."""
 SERVER_LATE_SHARE = 1 / 4
-"""Of a server whose trainers ask long before they need rows. It may share their cores: a wake-up takes 25 to 70 us, for
-which the threads that compute wait."""
+"""Of a server whose trainers ask for rows a batch or more before they need them. It may share their cores: a wake-up
+takes 70 us (Intel Xeon at 2.0 GHz), for which the threads that compute wait."""
 LONGEST_SLEEP_WITH_CORE_S = 50e-6
 """Of who has a core that nobody else wants meanwhile."""
 _MOVING_S, _MOST_MOVING = 40e-6, 64

@@ -108,7 +108,7 @@ def test_looks_that_are_slow_on_this_processor_move_nothing_on(mpi: Mpi) -> None
 
     def look(handle: int) -> None:
         mpi.looked.append(handle)
-        time.sleep(0.2 if len(mpi.looked) in long_ones else 5e-3)
+        time.sleep(0.2 if len(mpi.looked) in long_ones else 20e-3)
 
     mpi.looks = look
     assert not mpi.watch.wait([[5]], Pauses(1e-6, 1e-6, 0.0))
