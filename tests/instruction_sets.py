@@ -1,6 +1,10 @@
-"""Native code that has a form for each instruction set: tests take them all (csrc/instruction_sets.inc)."""
+"""Native code that has a form for each instruction set, and for results past the caches: tests take them all.
+
+See csrc/instruction_sets.inc and csrc/streaming.h.
+"""
 
 from collections.abc import Iterator
+from ctypes import c_int64
 
 from bagpipe_hpc.kernels import shared_library
 
@@ -17,3 +21,21 @@ def each_instruction_set(library: str) -> Iterator[int]:
             yield number
     finally:
         use(_BEST)
+
+
+def each_way_to_store(library: str) -> Iterator[str]:
+    """Results as small as those of tests are in the caches, then past them; at last the usual ones are again."""
+    try:
+        for way, size in (("in the caches", 0), ("past the caches", 1)):
+            set_stream_bytes(library, size)
+            yield way
+    finally:
+        set_stream_bytes(library, 0)
+
+
+def set_stream_bytes(library: str, size: int) -> int:
+    """Store results past the caches that have more bytes, 0: as usual; returns the size."""
+    stream_from = shared_library.load(library).stream_from
+    stream_from.restype = c_int64
+    in_use: int = stream_from(c_int64(size))
+    return in_use

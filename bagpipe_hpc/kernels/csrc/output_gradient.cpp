@@ -16,6 +16,7 @@
 
 #include "parallel.h"
 #include "simd.h"
+#include "streaming.h"
 
 namespace {
 
@@ -24,6 +25,7 @@ constexpr int64_t MOST_PARTS = 16;
 constexpr int64_t FACTORS = 8;       // of a sample that a kernel takes at once
 constexpr int64_t WIDEST_TILE = 32;  // outputs, of those kernels
 constexpr int64_t MOST_INPUTS = 32;
+constexpr int64_t WIDEST = 16;  // floats of the widest register, which is a line
 
 struct Matrices {
     int64_t samples, width;
@@ -31,6 +33,7 @@ struct Matrices {
     const float *outputs;   // [B, O]; null without ReLU
     float *masked;          // [B, O]; null without ReLU
     float *transposed;      // [O, B]; null where it is not wanted
+    bool streams;           // the transpose goes past the caches; its rows begin with a line
 };
 
 // A product of few inputs with the masked gradient. Behind the inputs of a sample comes a 1, whose product is the
@@ -82,7 +85,9 @@ void sum_parts(int64_t samples, int64_t threads, int64_t size, int64_t room_size
 // Masked, transposed, and its sums `[O]`.
 BAGPIPE_EXPORT void output_gradient(int64_t samples, int64_t width, const float *gradient, const float *outputs,
                                     float *masked, float *transposed, float *sums, int64_t threads) {
-    const Matrices matrices{samples, width, gradient, outputs, masked, transposed};
+    const bool is_large = samples * width * static_cast<int64_t>(sizeof(float)) > stream_bytes;
+    const bool has_lines = is_at_line(transposed) && samples % WIDEST == 0;
+    const Matrices matrices{samples, width, gradient, outputs, masked, transposed, is_large && has_lines};
     const auto prepare = [=](int64_t first, int64_t last, float *sums, float *room) {
         kernels->prepare(matrices, first, last, sums, room);
     };

@@ -12,13 +12,9 @@
 #include <type_traits>
 #include <vector>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-#include <unistd.h>
-
 #include "parallel.h"
 #include "simd.h"
+#include "streaming.h"
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
@@ -141,22 +137,6 @@ struct Kernels {
 
 namespace {
 
-// Results that do not fit in half of the last cache are written past it: they would be gone before they are read.
-int64_t usual_stream_bytes() { return std::max<int64_t>(sysconf(_SC_LEVEL3_CACHE_SIZE), 16 << 20) / 2; }
-
-int64_t stream_bytes = usual_stream_bytes();
-
-constexpr int64_t CACHE_LINE = 64;
-
-bool is_at_line(const void *pointer) { return reinterpret_cast<uintptr_t>(pointer) % CACHE_LINE == 0; }
-
-// Streaming stores are not ordered with the later ones that tell another thread of them.
-void finish_streaming() {
-#if defined(__x86_64__)
-    _mm_sfence();
-#endif
-}
-
 template <class Optimizer>
 void update(Update<Optimizer> kernel, const Optimizer &optimizer, const int32_t *slots, const float *gradients,
             int64_t rows, int64_t width, int threads) {
@@ -242,9 +222,6 @@ int64_t output_after(const int32_t *starts, int64_t outputs, int64_t work) {
 }
 
 }  // namespace
-
-// Lets tests write results past the cache: from another size on, 0 the usual one.
-BAGPIPE_EXPORT void stream_from(int64_t bytes) { stream_bytes = bytes > 0 ? bytes : usual_stream_bytes(); }
 
 // The largest of `count` numbers, where a negative one counts as more than any other.
 BAGPIPE_CLONES static uint32_t largest_of(const int32_t *numbers, int64_t count) {

@@ -14,7 +14,7 @@ from bagpipe_hpc.kernels.dense.output_gradient import (
     ReferenceOutputGradient,
     output_gradient_kernel,
 )
-from tests.instruction_sets import each_instruction_set
+from tests.instruction_sets import each_instruction_set, each_way_to_store
 
 SHAPES = [(64, 48), (33, 512), (20, 24), (16, 16), (5, 3), (40, 1), (1, 37), (0, 20), (200, 40), (2000, 20)]
 """(B, O): whole squares of 16 by 16, of 8 columns, samples or outputs left over, fewer than a square, no samples;
@@ -47,11 +47,17 @@ def assert_native_gives_the_twins_bits(
     try:
         expected = compute(ReferenceOutputGradient())
         for number in each_instruction_set("output_gradient"):
-            for twin, native in zip(expected, compute(NativeOutputGradient()), strict=True):
-                assert native.is_contiguous()
-                np.testing.assert_array_equal(twin.numpy().view(np.int32), native.numpy().view(np.int32), str(number))
+            for way in each_way_to_store("output_gradient"):
+                assert_same_bits(compute(NativeOutputGradient()), expected, f"instruction set {number}, {way}")
     finally:
         torch.set_num_threads(before)
+
+
+def assert_same_bits(found: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], which: str) -> None:
+    """See that tensors are contiguous and equal, with zeros of the same sign."""
+    for native, twin in zip(found, expected, strict=True):
+        assert native.is_contiguous()
+        np.testing.assert_array_equal(twin.numpy().view(np.int32), native.numpy().view(np.int32), which)
 
 
 def in_order(terms: np.ndarray) -> np.ndarray:

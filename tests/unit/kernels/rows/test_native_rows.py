@@ -1,7 +1,6 @@
 """Native row operations give the bits of plain torch, for every width, instruction set, size and number of threads."""
 
-from collections.abc import Callable, Iterator
-from ctypes import c_int64
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -18,7 +17,7 @@ from bagpipe_hpc.kernels.rows.pooling import PoolLayout
 from bagpipe_hpc.kernels.rows.reference import ReferenceRowOperations
 from bagpipe_hpc.kernels.rows.row_operations import RowOperations, row_operations
 from bagpipe_hpc.kernels.rows.update_kernels import UPDATE_KERNELS
-from tests.instruction_sets import each_instruction_set
+from tests.instruction_sets import each_instruction_set, each_way_to_store
 from tests.row_optimizers import BUILT_IN, row_optimizer
 
 CPU = torch.device("cpu")
@@ -26,11 +25,6 @@ ROWS, USED = 300, 200
 WIDTHS = (1, 7, 8, 16, 31, 32, 48, 64, 96, 100, 128, 256)
 
 pytestmark = pytest.mark.skipif(not shared_library.is_built(native.LIBRARY), reason="_row_operations.so is not built")
-
-
-def stream_from(size: int) -> None:
-    """See csrc/row_operations.cpp."""
-    shared_library.load(native.LIBRARY).stream_from(c_int64(size))
 
 
 @cache
@@ -129,22 +123,13 @@ def update(operations: NativeRowOperations, name: str, tables: list[Tensor], slo
     kernel(weights, state, slots, gradients, [0.5] * UPDATE_KERNELS[name].numbers)
 
 
-@pytest.fixture
-def usual_stores() -> Iterator[None]:
-    """Puts back what a test has said of stores past the cache."""
-    yield
-    stream_from(0)
-
-
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.usefixtures("usual_stores")
 def test_every_instruction_set_gives_the_bits_of_torch(width: int) -> None:
     expected = results(ReferenceRowOperations(), width, look_ups=1000)
     for instruction_set in each_instruction_set(native.LIBRARY):
-        for stream_bytes in (0, 1):
-            stream_from(stream_bytes)
+        for way in each_way_to_store(native.LIBRARY):
             found = results(NativeRowOperations(threads=1), width, look_ups=1000)
-            assert differing(found, expected) == [], (instruction_set, stream_bytes)
+            assert differing(found, expected) == [], (instruction_set, way)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
