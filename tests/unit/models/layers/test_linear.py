@@ -66,7 +66,11 @@ def test_outputs_and_gradients_are_those_of_the_formula(
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("shape", [(37, 40, 33), (5, 64, 16)])
 def test_nan_goes_through(layer: LinearLayer, relu: bool, shape: tuple[int, int, int]) -> None:
-    """Forward and backward, also through the ReLU: a model that has diverged must not look healthy."""
+    """Forward and backward, also through the ReLU: a model that has diverged must not look healthy.
+
+    With AMX, oneDNN's bfloat16 products also bring it to the sample before, where they are sums over 33 outputs
+    (https://github.com/uxlfoundation/oneDNN/issues/5717).
+    """
     samples, inputs, outputs = shape
     parts = layer_inputs(*shape)
     parts[0][3, 2] = torch.nan
@@ -82,7 +86,9 @@ def test_nan_goes_through(layer: LinearLayer, relu: bool, shape: tuple[int, int,
     found, for_inputs, for_weight, for_bias = run(layer, parts, relu)
     assert for_bias.isnan().all()
     assert for_weight.isnan().all()
-    assert torch.equal(for_inputs.isnan(), in_sample.expand(samples, inputs))
+    for_others = for_inputs[torch.arange(samples) != 3]
+    assert for_inputs[3].isnan().all()
+    assert not for_others.isnan().any() or (layer is bfloat16_linear and torch.cpu._is_amx_tile_supported())
 
 
 @pytest.mark.parametrize("relu", [False, True])
