@@ -21,13 +21,19 @@ from bagpipe_hpc.cluster.allocator import keep_all_freed_memory
 from bagpipe_hpc.config.models import DLRMSettings
 from bagpipe_hpc.config.schema import ModelConfig, OptimizerConfig
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.kernels.dense.output_gradient import output_gradient_kernel
 from bagpipe_hpc.models.build import build_model
 from bagpipe_hpc.models.contract import ModelKernels
 from bagpipe_hpc.models.embeddings import Embeddings
 from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.models.layers.interaction import choose_interaction, torch_interaction
-from bagpipe_hpc.models.layers.linear import bfloat16_linear, blas_linear, check_bfloat16, onednn_linear, torch_linear
+from bagpipe_hpc.models.layers.linear import (
+    bfloat16_linear,
+    blas_linear,
+    check_bfloat16,
+    linear_kernels,
+    onednn_linear,
+    torch_linear,
+)
 from bagpipe_hpc.models.optimizer.dense_optimizer import dense_optimizer
 from bagpipe_hpc.step.dense.passes import forward_backward
 from bagpipe_hpc.tools.report import Report, median
@@ -117,13 +123,13 @@ def _add_workload(report: Report, workload: DenseWorkload, runs: int) -> None:
 
 def _steps(workload: DenseWorkload) -> dict[str, Callable[[], None]]:
     """A function for each implementation that trains one step."""
-    output_gradient = output_gradient_kernel("auto")
+    own = linear_kernels("auto")
     interaction = choose_interaction("auto", _CPU)
     kernels = {
         "torch": ModelKernels(torch_linear, torch_interaction),
         "torch, own interaction": ModelKernels(torch_linear, interaction),
-        "kernels.linear=torch": ModelKernels(blas_linear(output_gradient), interaction),
-        "kernels.linear=onednn": ModelKernels(onednn_linear(output_gradient), interaction),
+        "kernels.linear=torch": ModelKernels(blas_linear(own), interaction),
+        "kernels.linear=onednn": ModelKernels(onednn_linear(own), interaction),
     }
     try:
         check_bfloat16(_CPU)

@@ -11,7 +11,6 @@ from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.config.sections.train import LATE
 from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.kernels import shared_library
-from bagpipe_hpc.kernels.dense.output_gradient import output_gradient_kernel
 from bagpipe_hpc.kernels.rows import native
 from bagpipe_hpc.models.build import layers_tell, takes_kernels
 from bagpipe_hpc.models.contract import ModelKernels
@@ -23,6 +22,7 @@ from bagpipe_hpc.models.layers.linear import (
     blas_linear,
     check_bfloat16,
     check_implementation,
+    linear_kernels,
     onednn_linear,
     torch_linear,
     usable_implementations,
@@ -106,7 +106,7 @@ def check_model_settings(config: Config, device: torch.device) -> None:
     if config.model.precision == "bfloat16":
         check_bfloat16(device)
     if config.kernels.backend == "native":
-        on_cpu = ("finite", "interaction", "output_gradient", native.LIBRARY)
+        on_cpu = ("finite", "interaction", "layer_outputs", "output_gradient", native.LIBRARY)
         for library in on_cpu if device.type == "cpu" else ("cuda",):
             shared_library.load(library)
     state_numbers(config.optimizer)
@@ -171,7 +171,7 @@ def model_kernels(
         layer = bfloat16_linear
     elif device.type == "cpu":
         make = onednn_linear if (linear or config.kernels.linear) == "onednn" else blas_linear
-        layer = make(output_gradient_kernel(backend), layer_weights)
+        layer = make(linear_kernels(backend), layer_weights)
     return ModelKernels(layer, choose_interaction(backend, device))
 
 

@@ -13,7 +13,8 @@ from bagpipe_hpc.kernels import shared_library
 ROOT = Path(__file__).parents[2]
 KIND = os.environ["BAGPIPE_SANITIZER"]
 FOLDER = ROOT / "build" / "sanitizers" / KIND
-THREADED = {"block_file", "finite", "interaction", "output_gradient", "planner", "request_watch", "row_operations"}
+THREADED = {"block_file", "finite", "interaction", "layer_outputs", "output_gradient", "planner"}
+THREADED |= {"request_watch", "row_operations"}
 """Libraries that start threads, or in which threads meet: the others have nothing for ThreadSanitizer."""
 
 PRELOADED = os.environ.pop("LD_PRELOAD", "")

@@ -11,7 +11,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 # A library that none of these tests loads fails the run: tests/sanitizers/instrumented.py.
 kernels=tests/unit/kernels
 threaded=(tests/unit/planning/lookahead/test_native.py
-  "$kernels"/{rows/test_native_rows,dense/test_interaction,dense/test_output_gradient,dense/test_finite,test_request_watch,test_hard_numbers}.py
+  "$kernels"/{rows/test_native_rows,dense/test_interaction,dense/test_layer_outputs,dense/test_output_gradient,dense/test_finite,test_request_watch,test_hard_numbers}.py
   tests/unit/rows/disk/test_store_stress.py::test_rows_are_those_of_an_array_on_a_true_disk)
 others=("$kernels"/{rows/test_row_operations,rows/test_pooling,rows/test_row_copies,test_grid_hops,test_lzf,text/test_text_lines}.py
   tests/unit/data_prep/{formats/test_native_criteo,formats/test_native_delimited,vocabularies/test_native_ids,vocabularies/test_native_wide_ids}.py

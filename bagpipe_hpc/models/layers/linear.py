@@ -2,14 +2,16 @@
 
 torch multiplies float32 matrices with MKL on x86, which takes its AVX2 code on AMD's processors: less than half of the
 rate of oneDNN's AVX-512 code, which every x86 build of torch holds as well (`python -m benchmarks dense`). On Intel's
-MKL is the faster one. So `kernels.linear = "auto"` measures. On the CPU the rest of either layer is native: ReLU in
-place, its backward pass and the bias's gradient in one go, and the weight's gradient in a first layer with few inputs.
+MKL is the faster one. So `kernels.linear = "auto"` measures. On the CPU the rest of either layer is native: behind
+MKL's products the bias and the ReLU in one pass, the ReLU's backward pass and the bias's gradient in one go, and the
+weight's gradient in a first layer with few inputs.
 
 Legend: `B` samples, `I` inputs, `O` outputs of a layer.
 """
 
 import platform
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -17,7 +19,8 @@ import torch
 from torch import Tensor
 
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.kernels.dense.output_gradient import FEW_INPUTS, OutputGradientKernel
+from bagpipe_hpc.kernels.dense.layer_outputs import LayerOutputsKernel, layer_outputs_kernel
+from bagpipe_hpc.kernels.dense.output_gradient import FEW_INPUTS, OutputGradientKernel, output_gradient_kernel
 from bagpipe_hpc.models.layers.layer_weights import LateWeight, LayerWeights
 
 LinearLayer = Callable[[Tensor, Tensor, Tensor, bool], Tensor]
@@ -81,23 +84,45 @@ def bfloat16_linear(inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool) ->
     return torch_linear(inputs.bfloat16(), weight.bfloat16(), bias.bfloat16(), relu)
 
 
-def onednn_linear(kernel: OutputGradientKernel, layer_weights: LayerWeights | None = None) -> LinearLayer:
+@dataclass(frozen=True)
+class LinearKernels:
+    """What computes a layer on the CPU beside its large products.
+
+    Attributes:
+        outputs: adds biases and applies ReLUs behind products of torch's BLAS.
+        gradient: masks and sums gradients, and multiplies them with few inputs.
+    """
+
+    outputs: LayerOutputsKernel
+    gradient: OutputGradientKernel
+
+
+def linear_kernels(backend: str) -> LinearKernels:
+    """Choose the implementations, and say so in the log.
+
+    Args:
+        backend: `kernels.backend`.
+
+    Raises:
+        ConfigError: native code is asked for and was not built or does not load.
+    """
+    return LinearKernels(layer_outputs_kernel(backend), output_gradient_kernel(backend))
+
+
+def onednn_linear(kernels: LinearKernels, layer_weights: LayerWeights | None = None) -> LinearLayer:
     """A linear layer through oneDNN, forward and backward, float32 on the CPU; see `LinearLayer`.
 
     Args:
-        kernel: masks and sums gradients.
+        kernels: compute what is no large product.
         layer_weights: is told which weights are read, and may put off their gradients, which keep their bits; None:
             nobody is told.
     """
-    return _layer(_OneDnn(kernel), layer_weights)
+    return _layer(_OneDnn(kernels), layer_weights)
 
 
-def blas_linear(kernel: OutputGradientKernel, layer_weights: LayerWeights | None = None) -> LinearLayer:
-    """A linear layer through torch's BLAS, forward and backward, float32 on the CPU; arguments as for `onednn_linear`.
-
-    Its outputs have the bits of `torch_linear`.
-    """
-    return _layer(_Blas(kernel), layer_weights)
+def blas_linear(kernels: LinearKernels, layer_weights: LayerWeights | None = None) -> LinearLayer:
+    """A linear layer through torch's BLAS, forward and backward, float32 on the CPU; as `onednn_linear`."""
+    return _layer(_Blas(kernels), layer_weights)
 
 
 def _layer(products: "_Products", layer_weights: LayerWeights | None) -> LinearLayer:
@@ -118,17 +143,23 @@ def onednn_forward(inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> 
     return torch.relu(outputs) if relu else outputs
 
 
+def blas_forward(inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
+    """The forward half of `blas_linear`, as `onednn_forward`."""
+    outputs = inputs @ weight.t() + bias
+    return torch.relu(outputs) if relu else outputs
+
+
 class _Products(Protocol):
     """The matrix products of a layer.
 
     Attributes:
-        kernel: what is done beside them.
+        kernels: compute what is no large product.
     """
 
-    kernel: OutputGradientKernel
+    kernels: LinearKernels
 
-    def forward(self, inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        """The outputs before the ReLU, `[B, O]`."""
+    def forward(self, inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
+        """The outputs, `[B, O]`."""
 
     def prepare(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """The gradient of the outputs before the ReLU, as `for_inputs` and as `for_weight` take it, and the bias's.
@@ -157,9 +188,7 @@ class _Linear(torch.autograd.Function):
         products: _Products,
         late: LateWeight | None,
     ) -> Tensor:
-        outputs = products.forward(inputs, weight, bias)
-        if relu:
-            outputs.relu_()  # not oneDNN's own, which makes 0 of NaN: a model that has diverged would look healthy
+        outputs = products.forward(inputs, weight, bias, relu)
         ctx.products, ctx.late = products, late
         ctx.save_for_backward(inputs, weight, outputs if relu else None)
         return outputs
@@ -171,7 +200,7 @@ class _Linear(torch.autograd.Function):
         inputs, weight, outputs = ctx.saved_tensors
         gradient = gradients[0].contiguous()
         if inputs.shape[1] <= FEW_INPUTS and not ctx.needs_input_grad[0]:
-            own, for_bias = products.kernel.multiply(gradient, outputs, inputs.contiguous())
+            own, for_bias = products.kernels.gradient.multiply(gradient, outputs, inputs.contiguous())
             if late:  # it comes late, too, though it costs hardly more than the bias's, which is needed now
                 return None, None, for_bias, late.leave(lambda: own), None, None, None
             return None, own, for_bias, None, None, None, None
@@ -184,14 +213,16 @@ class _Linear(torch.autograd.Function):
 
 
 class _Blas:
-    def __init__(self, kernel: OutputGradientKernel) -> None:
-        self.kernel = kernel
+    def __init__(self, kernels: LinearKernels) -> None:
+        self.kernels = kernels
 
-    def forward(self, inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        return torch.nn.functional.linear(inputs, weight, bias)
+    def forward(self, inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
+        outputs = inputs @ weight.t()  # torch's own layer copies the bias to all samples first
+        self.kernels.outputs.finish(outputs, bias, relu)
+        return outputs
 
     def prepare(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        masked, for_bias = self.kernel.mask(gradient, outputs)
+        masked, for_bias = self.kernels.gradient.mask(gradient, outputs)
         return masked, masked, for_bias
 
     def for_inputs(self, prepared: Tensor, weight: Tensor) -> Tensor:
@@ -208,14 +239,16 @@ class _Blas:
 
 
 class _OneDnn:
-    def __init__(self, kernel: OutputGradientKernel) -> None:
-        self.kernel = kernel
+    def __init__(self, kernels: LinearKernels) -> None:
+        self.kernels = kernels
 
-    def forward(self, inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        return _product(inputs, weight, bias)
+    def forward(self, inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
+        outputs = _product(inputs, weight, bias)
+        # oneDNN's own ReLU makes 0 of NaN: a model that has diverged would look healthy.
+        return outputs.relu_() if relu else outputs
 
     def prepare(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        return self.kernel.prepare(gradient, outputs)
+        return self.kernels.gradient.prepare(gradient, outputs)
 
     def for_inputs(self, prepared: Tensor, weight: Tensor) -> Tensor:
         return _product(prepared, weight.t())

@@ -18,7 +18,7 @@ from bagpipe_hpc.tools.doctor.host_facts import HostFacts
 from bagpipe_hpc.tools.doctor.installation import Finding
 
 _PACKAGES = ("torch", "numpy", "h5py", "mpi4py", "horovod")
-_LIBRARIES = ("planner", "row_operations", "interaction", "output_gradient")
+_LIBRARIES = ("planner", "row_operations", "interaction", "layer_outputs", "output_gradient")
 _TEST_BYTES = 16 << 20
 _SEEN_WITHIN_S = 10.0
 

@@ -26,10 +26,10 @@ from bagpipe_hpc.models.contract import ModelKernels
 from bagpipe_hpc.models.embeddings import Embeddings, SequenceRows
 from bagpipe_hpc.models.facts import FeatureFacts, ModelFacts
 from bagpipe_hpc.models.layers.interaction import torch_interaction
-from bagpipe_hpc.models.layers.linear import LinearLayer, bfloat16_linear, onednn_forward, torch_linear
+from bagpipe_hpc.models.layers.linear import LinearLayer, bfloat16_linear, blas_forward, onednn_forward
 from bagpipe_hpc.storage.shards.entries import FeatureInfo
 
-LINEAR_LAYERS: Mapping[str, LinearLayer] = {"onednn": onednn_forward, "torch": torch_linear}
+LINEAR_LAYERS: Mapping[str, LinearLayer] = {"onednn": onednn_forward, "torch": blas_forward}
 """Linear layers, by their names in `Arithmetic.linear`."""
 _TRACED = [2, 0, 1, 3]
 """Number of ids of each sample with which a model is traced."""

@@ -16,6 +16,7 @@ from bagpipe_hpc.cache.row_updates import update_rows
 from bagpipe_hpc.kernels import shared_library
 from bagpipe_hpc.kernels.dense.finite import FiniteKernel, NativeFinite, ReferenceFinite
 from bagpipe_hpc.kernels.dense.interaction import InteractionKernel, NativeInteraction, ReferenceInteraction
+from bagpipe_hpc.kernels.dense.layer_outputs import LayerOutputsKernel, NativeLayerOutputs, ReferenceLayerOutputs
 from bagpipe_hpc.kernels.dense.output_gradient import (
     FEW_INPUTS,
     NativeOutputGradient,
@@ -31,7 +32,7 @@ from tests.drawing import share_of
 from tests.instruction_sets import each_instruction_set
 from tests.row_optimizers import BUILT_IN, row_optimizer
 
-LIBRARIES = ("row_operations", "interaction", "output_gradient", "finite")
+LIBRARIES = ("row_operations", "interaction", "layer_outputs", "output_gradient", "finite")
 pytestmark = pytest.mark.skipif(not all(map(shared_library.is_built, LIBRARIES)), reason="native code was not built")
 
 HARD = np.asarray([0.0, -0.0, 1e-45, -1e-45, 1e-38, 3.4e38, -3.4e38, np.inf, -np.inf, np.nan], dtype=np.float32)
@@ -164,6 +165,22 @@ def test_gradients_of_a_layer(seed: int, samples: int, width: int, inputs: int, 
 
     for _ in each_instruction_set("output_gradient"):
         assert_alike(results(NativeOutputGradient()), results(ReferenceOutputGradient()))
+
+
+@pytest.mark.usefixtures("threads")
+@properties
+@given(SEEDS, st.integers(0, 1100), st.integers(1, 300), st.booleans())
+def test_outputs_of_a_layer(seed: int, samples: int, width: int, has_relu: bool) -> None:
+    draws = Draws(seed)
+    products, bias = draws.numbers(0, samples, width), draws.numbers(1, width)
+
+    def results(kernel: LayerOutputsKernel) -> Iterator[Tensor]:
+        outputs = products.clone()
+        kernel.finish(outputs, bias, has_relu)
+        yield outputs
+
+    for _ in each_instruction_set("layer_outputs"):
+        assert_alike(results(NativeLayerOutputs()), results(ReferenceLayerOutputs()))
 
 
 @properties

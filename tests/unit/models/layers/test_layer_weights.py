@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from bagpipe_hpc.kernels.dense.output_gradient import output_gradient_kernel
 from bagpipe_hpc.models.layers.layer_weights import LayerWeights
-from bagpipe_hpc.models.layers.linear import LinearLayer, blas_linear, onednn_linear
+from bagpipe_hpc.models.layers.linear import LinearLayer, blas_linear, linear_kernels, onednn_linear
 
-KERNEL = output_gradient_kernel("auto")
+KERNELS = linear_kernels("auto")
 WIDTHS = [(13, 32), (32, 16), (16, 32), (32, 32), (32, 1)]
 """Inputs and outputs of layers: two below the rows, three above them, of which the middle one is used twice."""
 SAMPLES = 64
@@ -69,9 +68,9 @@ def equal(found: list[Tensor], expected: list[Tensor]) -> bool:
 @pytest.mark.parametrize("recompute", [False, True], ids=["kept", "recomputed"])
 def test_bits_are_the_same_and_rows_come_first(make: Make, recompute: bool) -> None:
     net, late = heard_net()
-    expected = net.gradients(make(KERNEL))
+    expected = net.gradients(make(KERNELS))
     assert net.order[:2] == ["weight 4", "weight 3"]
-    linear, between = make(KERNEL, late), []
+    linear, between = make(KERNELS, late), []
     for step in range(3):
         late.begin_pass(lambda: between.append(len(net.order)))
         assert equal(net.gradients(linear, recompute=recompute), expected)
@@ -85,7 +84,7 @@ def test_bits_are_the_same_and_rows_come_first(make: Make, recompute: bool) -> N
 def test_a_pass_for_other_gradients_leaves_nothing(make: Make) -> None:
     """A loop may ask for the gradient of the embeddings alone, before it calls `backward`."""
     net, late = heard_net()
-    expected, linear = net.gradients(make(KERNEL)), make(KERNEL, late)
+    expected, linear = net.gradients(make(KERNELS)), make(KERNELS, late)
     late.begin_pass()
     net.forward(linear)
     late.begin_pass()
@@ -96,8 +95,8 @@ def test_a_pass_for_other_gradients_leaves_nothing(make: Make) -> None:
 def test_gradients_are_added_up_over_passes() -> None:
     """Micro-batches: each has a pass of its own."""
     net, late = heard_net()
-    linear = blas_linear(KERNEL, late)
-    twice = [2 * gradient for gradient in net.gradients(blas_linear(KERNEL))]
+    linear = blas_linear(KERNELS, late)
+    twice = [2 * gradient for gradient in net.gradients(blas_linear(KERNELS))]
     late.begin_pass()
     net.gradients(linear)
     late.begin_pass()
@@ -109,7 +108,7 @@ def test_a_frozen_weight_has_no_gradient() -> None:
     net, late = heard_net()
     net.weights[3].requires_grad_(False)
     late.expect({*net.weights, *net.biases} - {net.weights[3]})
-    linear = blas_linear(KERNEL, late)
+    linear = blas_linear(KERNELS, late)
     for _ in range(2):
         late.begin_pass()
         net.gradients(linear)
@@ -127,7 +126,7 @@ def test_a_loss_of_the_weights_themselves_is_added() -> None:
         assert net.weights[2].grad is not None
         return net.weights[2].grad
 
-    expected, linear = gradient(blas_linear(KERNEL)), blas_linear(KERNEL, late)
+    expected, linear = gradient(blas_linear(KERNELS)), blas_linear(KERNELS, late)
     for _ in range(2):
         late.begin_pass()
         torch.testing.assert_close(gradient(linear), expected, rtol=1e-6, atol=1e-6)
@@ -135,7 +134,7 @@ def test_a_loss_of_the_weights_themselves_is_added() -> None:
 
 def test_layers_say_what_they_read() -> None:
     net, late = heard_net()
-    linear, read = blas_linear(KERNEL, late), []
+    linear, read = blas_linear(KERNELS, late), []
     assert not late.knows(net.weights[0])
     late.begin_pass(before_use=read.append)
     with torch.no_grad():
@@ -150,7 +149,7 @@ def test_layers_say_what_they_read() -> None:
 def test_a_pass_leaves_no_memory() -> None:
     """A node that kept its own result would never be freed."""
     net, late = heard_net()
-    linear = blas_linear(KERNEL, late)
+    linear = blas_linear(KERNELS, late)
     late.begin_pass()
     net.gradients(linear)
     late.begin_pass()

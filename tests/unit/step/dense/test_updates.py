@@ -9,11 +9,10 @@ import torch
 from torch import nn
 
 from bagpipe_hpc.config.schema import Config, ModelConfig, OptimizerConfig, TrainConfig
-from bagpipe_hpc.kernels.dense.output_gradient import output_gradient_kernel
 from bagpipe_hpc.kernels.device import Cpu
 from bagpipe_hpc.models.contract import ModelKernels
 from bagpipe_hpc.models.layers.layer_weights import LayerWeights
-from bagpipe_hpc.models.layers.linear import blas_linear
+from bagpipe_hpc.models.layers.linear import blas_linear, linear_kernels
 from bagpipe_hpc.models.optimizer.dense_optimizer import dense_optimizer, known_optimizers
 from bagpipe_hpc.models.sums.reduction import DenseReducer
 from bagpipe_hpc.mpi.waiting import Waits
@@ -38,7 +37,7 @@ class Net(nn.Module):
         self.scale = nn.Parameter(torch.ones(5))
         for weight in self.parameters():
             nn.init.normal_(weight, generator=generator)
-        self.linear = blas_linear(output_gradient_kernel("auto"), late)
+        self.linear = blas_linear(linear_kernels("auto"), late)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         first, second = self.layers
@@ -155,7 +154,7 @@ def test_a_group_with_one_weight_of_which_no_layer_tells_is_updated_before_the_p
 
 def test_before_layers_have_said_what_they_read_all_is_updated() -> None:
     run = Run(can_wait=True)
-    run.net.linear = blas_linear(output_gradient_kernel("auto"))
+    run.net.linear = blas_linear(linear_kernels("auto"))
     run.train(1)
     run.updates.begin_pass(is_last=True)
     assert run.stepped == [1, 1, 1]
