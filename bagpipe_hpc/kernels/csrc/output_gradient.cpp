@@ -31,7 +31,7 @@ struct Matrices {
     int64_t samples, width;
     const float *gradient;  // [B, O]
     const float *outputs;   // [B, O]; null without ReLU
-    float *masked;          // [B, O]; null without ReLU
+    float *masked;          // [B, O], perhaps `gradient` itself; null without ReLU
     float *transposed;      // [O, B]; null where it is not wanted
     bool streams;           // the transpose goes past the caches; its rows begin with a line
 };

@@ -30,20 +30,23 @@ _MOST_PARTS = 16
 class OutputGradientKernel(Protocol):
     """What is done with a gradient: two operations that make it ready, and the product of a first layer."""
 
-    def mask(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor]:
+    def mask(self, gradient: Tensor, outputs: Tensor | None, *, in_place: bool = False) -> tuple[Tensor, Tensor]:
         """Mask and sum a gradient: the first and the last of what `prepare` returns."""
 
-    def prepare(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    def prepare(
+        self, gradient: Tensor, outputs: Tensor | None, *, in_place: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Mask, transpose and sum a gradient.
 
         Args:
             gradient: `[B, O]`.
             outputs: `[B, O]` of the layer's ReLU; where they are 0, the gradient is masked; where they are NaN, it
                 is not, so that a NaN reaches the weights. None: no ReLU.
+            in_place: the masked gradient takes the place of `gradient`.
 
         Returns:
-            The masked gradient `[B, O]` (without ReLU `gradient` itself), its transpose `[O, B]`, and its sum over the
-            samples `[O]`.
+            The masked gradient `[B, O]` (without ReLU, or in place, `gradient` itself), its transpose `[O, B]`, and its
+            sum over the samples `[O]`.
         """
 
     def multiply(self, gradient: Tensor, outputs: Tensor | None, inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -74,18 +77,20 @@ def output_gradient_kernel(backend: str) -> OutputGradientKernel:
 class ReferenceOutputGradient:
     """Plain torch: the definition."""
 
-    def mask(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor]:
+    def mask(self, gradient: Tensor, outputs: Tensor | None, *, in_place: bool = False) -> tuple[Tensor, Tensor]:
         """Mask and sum one after the other."""
-        masked = _masked(gradient, outputs)
+        masked = gradient.copy_(_masked(gradient, outputs)) if in_place else _masked(gradient, outputs)
         values = _in_blocks(masked)
         sums = values.new_zeros(len(values), values.shape[2])
         for value in values.unbind(1):
             sums += value
         return masked, _total(sums)
 
-    def prepare(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    def prepare(
+        self, gradient: Tensor, outputs: Tensor | None, *, in_place: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Mask, sum and transpose one after the other."""
-        masked, sums = self.mask(gradient, outputs)
+        masked, sums = self.mask(gradient, outputs, in_place=in_place)
         return masked, masked.t().contiguous(), sums
 
     def multiply(self, gradient: Tensor, outputs: Tensor | None, inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -133,17 +138,21 @@ class NativeOutputGradient:
         self._multiply.argtypes = [*[c_int64] * 3, *[c_void_p] * 5, c_int64]
         self._run.restype = self._multiply.restype = None
 
-    def mask(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor]:
+    def mask(self, gradient: Tensor, outputs: Tensor | None, *, in_place: bool = False) -> tuple[Tensor, Tensor]:
         """In one pass of native code."""
-        return self._pass(gradient, outputs, None)
+        return self._pass(gradient, outputs, None, in_place)
 
-    def prepare(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    def prepare(
+        self, gradient: Tensor, outputs: Tensor | None, *, in_place: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """In native code, which transposes a block while it is in the caches."""
         transposed = gradient.new_empty(gradient.shape[::-1])
-        masked, sums = self._pass(gradient, outputs, transposed)
+        masked, sums = self._pass(gradient, outputs, transposed, in_place)
         return masked, transposed, sums
 
-    def _pass(self, gradient: Tensor, outputs: Tensor | None, transposed: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _pass(
+        self, gradient: Tensor, outputs: Tensor | None, transposed: Tensor | None, in_place: bool
+    ) -> tuple[Tensor, Tensor]:
         """The masked gradient and its sums; its transpose goes to `transposed [O, B]`."""
         samples, width = gradient.shape
         check_plain(gradient, (samples, width), name="gradient")
@@ -151,7 +160,7 @@ class NativeOutputGradient:
         outputs_address = masked_address = None
         if outputs is not None:
             check_plain(outputs, (samples, width), name="outputs")
-            masked = torch.empty_like(gradient)
+            masked = gradient if in_place else torch.empty_like(gradient)
             outputs_address, masked_address = outputs.data_ptr(), masked.data_ptr()
         sums = gradient.new_empty(width)
         self._run(

@@ -24,7 +24,11 @@ from bagpipe_hpc.kernels.dense.output_gradient import FEW_INPUTS, OutputGradient
 from bagpipe_hpc.models.layers.layer_weights import LateWeight, LayerWeights
 
 LinearLayer = Callable[[Tensor, Tensor, Tensor, bool], Tensor]
-"""`(inputs [B, I], weight [O, I], bias [O], relu) -> [B, O]`, differentiable in the first three."""
+"""`(inputs [B, I], weight [O, I], bias [O], relu) -> [B, O]`, differentiable in the first three.
+
+Where the inputs are what another such layer's ReLU gave, their hooks may see the gradient of what went into the ReLU in
+place of that of what came out of it: 0 where it gave 0.
+"""
 
 _FEW_INPUTS = 32
 """Up to so many inputs, oneDNN computes the transpose of the weights' gradient three times as fast as the gradient."""
@@ -131,7 +135,8 @@ def _layer(products: "_Products", layer_weights: LayerWeights | None) -> LinearL
         if not inputs.numel():  # oneDNN has no empty matrices
             return torch_linear(inputs, weight, bias, relu)
         token = own.token if own else None
-        outputs: Tensor = _Linear.apply(inputs, weight, bias, token, relu, products, own)  # type: ignore[no-untyped-call]
+        source = inputs.grad_fn if isinstance(inputs.grad_fn, _Linear._backward_cls) else None
+        outputs: Tensor = _Linear.apply(inputs, weight, bias, token, relu, products, own, source)  # type: ignore[no-untyped-call]
         return outputs
 
     return linear
@@ -161,12 +166,15 @@ class _Products(Protocol):
     def forward(self, inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
         """The outputs, `[B, O]`."""
 
-    def prepare(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    def prepare(
+        self, gradient: Tensor, outputs: Tensor | None, *, in_place: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """The gradient of the outputs before the ReLU, as `for_inputs` and as `for_weight` take it, and the bias's.
 
         Args:
             gradient: of the outputs, contiguous.
             outputs: what the ReLU gave; None without one.
+            in_place: what `for_inputs` takes is `gradient` itself, masked.
         """
 
     def for_inputs(self, prepared: Tensor, weight: Tensor) -> Tensor:
@@ -174,6 +182,32 @@ class _Products(Protocol):
 
     def for_weight(self, prepared: Tensor, inputs: Tensor) -> Tensor:
         """The gradient of the weight, contiguous `[O, I]`."""
+
+
+_NO_MORE = (None,) * 4
+"""Gradients of what `_Linear` takes behind its tensors."""
+
+
+class _Prepared:
+    """What `_Products.prepare` gives, perhaps before its layer's turn.
+
+    The layer behind makes a gradient ready in place, while nobody else has it: that spares a result of its size. It is
+    of use if autograd hands on that very tensor, unchanged: no sum with what comes from another use of the outputs. As
+    long as this refers to the tensor, autograd does not add to it in place, and a hook that does is noticed.
+
+    Args:
+        masked: the gradient before the ReLU.
+        transposable: the same as `_Products.for_weight` takes it.
+        for_bias: its sum over the samples.
+    """
+
+    def __init__(self, masked: Tensor, transposable: Tensor, for_bias: Tensor) -> None:
+        self.masked, self.transposable, self.for_bias = masked, transposable, for_bias
+        self._version = masked._version
+
+    def is_of(self, gradient: Tensor) -> bool:
+        """Whether this was made of a gradient, as it is now."""
+        return gradient is self.masked and gradient._version == self._version
 
 
 class _Linear(torch.autograd.Function):
@@ -187,9 +221,14 @@ class _Linear(torch.autograd.Function):
         relu: bool,
         products: _Products,
         late: LateWeight | None,
+        source: Any,
     ) -> Tensor:
+        """`source`: the node of the layer that gave the inputs, None if they come from elsewhere."""
         outputs = products.forward(inputs, weight, bias, relu)
         ctx.products, ctx.late = products, late
+        ctx.source = source if source and source.masks else None
+        ctx.is_first = inputs.shape[1] <= FEW_INPUTS and not ctx.needs_input_grad[0]
+        ctx.masks, ctx.prepared = relu and not ctx.is_first, None
         ctx.save_for_backward(inputs, weight, outputs if relu else None)
         return outputs
 
@@ -199,17 +238,22 @@ class _Linear(torch.autograd.Function):
         late: LateWeight | None = ctx.late
         inputs, weight, outputs = ctx.saved_tensors
         gradient = gradients[0].contiguous()
-        if inputs.shape[1] <= FEW_INPUTS and not ctx.needs_input_grad[0]:
+        if ctx.is_first:
             own, for_bias = products.kernels.gradient.multiply(gradient, outputs, inputs.contiguous())
             if late:  # it comes late, too, though it costs hardly more than the bias's, which is needed now
-                return None, None, for_bias, late.leave(lambda: own), None, None, None
-            return None, own, for_bias, None, None, None, None
-        own, transposable, for_bias = products.prepare(gradient, outputs)
-        for_inputs = products.for_inputs(own, weight) if ctx.needs_input_grad[0] else None
-        for_weight = partial(products.for_weight, transposable, inputs)
+                return None, None, for_bias, late.leave(lambda: own), *_NO_MORE
+            return None, own, for_bias, None, *_NO_MORE
+        prepared: _Prepared | None = ctx.prepared
+        ctx.prepared = None
+        if not (prepared and prepared.is_of(gradients[0])):
+            prepared = _Prepared(*products.prepare(gradient, outputs))
+        for_inputs = products.for_inputs(prepared.masked, weight) if ctx.needs_input_grad[0] else None
+        for_weight = partial(products.for_weight, prepared.transposable, inputs)
+        if ctx.source and for_inputs is not None and for_inputs.is_contiguous():
+            ctx.source.prepared = _Prepared(*products.prepare(for_inputs, inputs, in_place=True))
         if late:
-            return for_inputs, None, for_bias, late.leave(for_weight), None, None, None
-        return for_inputs, for_weight(), for_bias, None, None, None, None
+            return for_inputs, None, prepared.for_bias, late.leave(for_weight), *_NO_MORE
+        return for_inputs, for_weight(), prepared.for_bias, None, *_NO_MORE
 
 
 class _Blas:
@@ -221,8 +265,10 @@ class _Blas:
         self.kernels.outputs.finish(outputs, bias, relu)
         return outputs
 
-    def prepare(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        masked, for_bias = self.kernels.gradient.mask(gradient, outputs)
+    def prepare(
+        self, gradient: Tensor, outputs: Tensor | None, *, in_place: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        masked, for_bias = self.kernels.gradient.mask(gradient, outputs, in_place=in_place)
         return masked, masked, for_bias
 
     def for_inputs(self, prepared: Tensor, weight: Tensor) -> Tensor:
@@ -247,8 +293,10 @@ class _OneDnn:
         # oneDNN's own ReLU makes 0 of NaN: a model that has diverged would look healthy.
         return outputs.relu_() if relu else outputs
 
-    def prepare(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        return self.kernels.gradient.prepare(gradient, outputs)
+    def prepare(
+        self, gradient: Tensor, outputs: Tensor | None, *, in_place: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        return self.kernels.gradient.prepare(gradient, outputs, in_place=in_place)
 
     def for_inputs(self, prepared: Tensor, weight: Tensor) -> Tensor:
         return _product(prepared, weight.t())

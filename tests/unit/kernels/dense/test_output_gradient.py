@@ -108,6 +108,19 @@ def test_without_the_transpose_the_rest_has_the_same_bits(shape: tuple[int, int]
 
 
 @pytest.mark.parametrize("kernel", [ReferenceOutputGradient, pytest.param(NativeOutputGradient, marks=needs_native)])
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_in_place_everything_has_the_same_bits(shape: tuple[int, int], relu: bool, kernel: type) -> None:
+    gradient, outputs = inputs(*shape)
+    of_relu = outputs if relu else None
+    for operation in (kernel().prepare, kernel().mask):
+        expected, given = operation(gradient, of_relu), gradient.clone()
+        found = operation(given, of_relu, in_place=True)
+        assert found[0] is given
+        assert_same_bits(found, expected, operation.__name__)
+
+
+@pytest.mark.parametrize("kernel", [ReferenceOutputGradient, pytest.param(NativeOutputGradient, marks=needs_native)])
 @pytest.mark.parametrize("sample", [3, 32])
 def test_an_output_of_nan_masks_nothing(kernel: type, sample: int) -> None:
     """As in torch; in whole blocks of 16 samples and in what is left over."""

@@ -3,6 +3,8 @@
 import platform
 import subprocess
 import sys
+from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -160,6 +162,96 @@ def test_few_inputs_that_are_data_are_multiplied_in_the_pass_that_masks(inputs: 
     layer = blas_linear(LinearKernels(ReferenceLayerOutputs(), Noted()))
     (run if wants_gradient else run_first)(layer, parts, True)
     assert calls == ["multiply"] * (inputs <= FEW_INPUTS and not wants_gradient)
+
+
+WIDTHS = [13, 64, 100, 48, 33]
+"""Of layers one behind the other, the first of few inputs; rows of 100 numbers do not all begin with a line."""
+
+Watch = Callable[[torch.Tensor], torch.Tensor]
+"""Takes the outputs of a layer; what it returns is added to the loss, number by number."""
+
+
+def chain_gradients(layer: LinearLayer, watch: Watch, *, is_cut: bool, inputs_too: bool) -> list[torch.Tensor]:
+    """Gradients of all weights and biases, and of the inputs.
+
+    Args:
+        layer: computes all layers.
+        watch: sees the outputs of each.
+        is_cut: no layer sees that it follows another one.
+        inputs_too: the first layer's inputs want a gradient, too.
+    """
+    generator = torch.Generator().manual_seed(7)
+    shapes = [shape for inputs, outputs in pairwise(WIDTHS) for shape in ((outputs, inputs), (outputs,))]
+    leaves = [torch.randn(shape, generator=generator).requires_grad_() for shape in shapes]
+    first = torch.randn(70, WIDTHS[0], generator=generator).requires_grad_(inputs_too)
+    values, loss = first, torch.zeros(())
+    for weight, bias in zip(leaves[::2], leaves[1::2], strict=True):
+        outputs = layer(values, weight, bias, True)
+        loss = loss + watch(outputs).sum()
+        values = outputs.clone() if is_cut else outputs
+    (loss + values.square().sum()).backward()
+    return [leaf.grad for leaf in [*leaves, *([first] if inputs_too else [])]]
+
+
+def nothing(outputs: torch.Tensor) -> torch.Tensor:
+    """Only the next layer uses them."""
+    return outputs.new_zeros(())
+
+
+def another_use(outputs: torch.Tensor) -> torch.Tensor:
+    """The next layer is not the only one to use them."""
+    return outputs
+
+
+def doubling_in_place(outputs: torch.Tensor) -> torch.Tensor:
+    """A hook writes to their gradient."""
+
+    def double(gradient: torch.Tensor) -> None:
+        gradient.mul_(2)
+
+    outputs.register_hook(double)
+    return outputs.new_zeros(())
+
+
+def halving(outputs: torch.Tensor) -> torch.Tensor:
+    """A hook gives another gradient."""
+    outputs.register_hook(lambda gradient: gradient / 2)
+    return outputs.new_zeros(())
+
+
+@pytest.mark.parametrize("inputs_too", [False, True])
+@pytest.mark.parametrize("watch", [nothing, another_use, doubling_in_place, halving])
+@pytest.mark.parametrize("layer", [*LAYERS[:2], *OF_TWINS])
+def test_layers_one_behind_the_other_give_the_bits_of_each_alone(
+    layer: LinearLayer, watch: Watch, inputs_too: bool
+) -> None:
+    """Of gradients that the layer behind has masked in place, and where autograd hands on others."""
+    found, expected = (chain_gradients(layer, watch, is_cut=is_cut, inputs_too=inputs_too) for is_cut in (False, True))
+    assert all(map(torch.equal, found, expected))
+
+
+@pytest.mark.parametrize(("make", "in_place"), [(blas_linear, 2), (onednn_linear, 3)])
+def test_gradients_between_layers_are_masked_in_place(
+    make: Callable[[LinearKernels], LinearLayer], in_place: int
+) -> None:
+    """By MKL not those whose rows have gaps; but for the last layer's, which comes from elsewhere."""
+    calls = []
+
+    class Noted(ReferenceOutputGradient):
+        def mask(
+            self, gradient: torch.Tensor, outputs: torch.Tensor | None, *, in_place: bool = False
+        ) -> tuple[torch.Tensor, torch.Tensor]:
+            calls.append(in_place)
+            return super().mask(gradient, outputs, in_place=in_place)
+
+    layer = make(LinearKernels(ReferenceLayerOutputs(), Noted()))
+    chain_gradients(layer, nothing, is_cut=False, inputs_too=True)
+    assert calls.count(True) == in_place
+    assert len(calls) == len(WIDTHS) - 1
+    calls.clear()
+    chain_gradients(layer, nothing, is_cut=False, inputs_too=False)
+    assert calls.count(True) == in_place - 1
+    assert len(calls) == len(WIDTHS) - 2
 
 
 @pytest.mark.parametrize("inputs", [367, 368, 33])
