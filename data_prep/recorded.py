@@ -11,7 +11,7 @@ from bagpipe_hpc.config.values import toml_value
 from bagpipe_hpc.errors import ConfigError, DataError
 from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.shards.check import check_vocabularies
-from bagpipe_hpc.storage.shards.entries import SPARSE_INT32_ROWS, FeatureInfo
+from bagpipe_hpc.storage.shards.entries import FeatureInfo
 from bagpipe_hpc.storage.shards.manifest import MANIFEST_NAME, PREPARE_AGAIN, ShardManifest, load_manifest
 from bagpipe_hpc.storage.vocabularies.vocabulary import (
     VOCABULARIES_NAME,
@@ -172,9 +172,7 @@ class RecordedPreparation(RecordedMethod):
         layout = self.source_format.layout
         rules = [self.settings.id_rule(table) for table in layout.tables]
         id_maps = chosen.id_maps(layout.tables, self.vocabularies, rules)
-        rows = max(self.manifest.table_rows)
-        dtype = np.int32 if rows <= SPARSE_INT32_ROWS else np.int64
-        return SampleEncoder(layout, id_maps, dtype, self.refinement())
+        return SampleEncoder(layout, id_maps, self.manifest.sparse_dtype, self.refinement())
 
 
 def load_method(directory: Path) -> RecordedMethod:

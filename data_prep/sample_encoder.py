@@ -24,11 +24,11 @@ class SampleEncoder:
     Args:
         layout: layout of the source format.
         id_maps: gives values their ids; tables go by their numbers in the layout.
-        sparse_dtype: type of the ids, int32 or int64.
+        sparse_dtype: type of the ids (`storage.shards.entries.id_dtype`).
         refine: makes final rows of parsed ones; None where parsed rows are final.
     """
 
-    def __init__(self, layout: RowLayout, id_maps: IdMaps, sparse_dtype: type, refine: Refine | None = None) -> None:
+    def __init__(self, layout: RowLayout, id_maps: IdMaps, sparse_dtype: str, refine: Refine | None = None) -> None:
         self._refine = refine
         self._layout = layout
         self._id_maps = id_maps

@@ -18,7 +18,7 @@ from bagpipe_hpc.cluster.host_memory import free_bytes
 from bagpipe_hpc.errors import CapacityError, DataError
 from bagpipe_hpc.plan.bags import Int64s
 from bagpipe_hpc.plan.neighbours import Graph
-from bagpipe_hpc.storage.graphs.graph_file import neighbour_type
+from bagpipe_hpc.storage.shards.entries import id_dtype
 from data_prep.formats.fields import shown
 from data_prep.inputs.text_blocks import TextPosition, count_lines, read_blocks, split_first_line
 
@@ -103,7 +103,7 @@ def build_graph(edges: Edges, nodes: int, *, directed: bool) -> tuple[Graph, int
     keys = keys[is_first]
     starts = np.zeros(nodes + 1, dtype=np.int64)
     np.cumsum(np.bincount(keys // nodes, minlength=nodes), out=starts[1:])
-    return Graph(starts, (keys % nodes).astype(neighbour_type(nodes))), int(is_loop.sum())
+    return Graph(starts, (keys % nodes).astype(id_dtype(nodes))), int(is_loop.sum())
 
 
 def _read(file: Path) -> Edges:

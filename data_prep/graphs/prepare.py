@@ -9,7 +9,7 @@ import numpy as np
 from bagpipe_hpc.errors import ConfigError, DataError
 from bagpipe_hpc.storage.graphs.graph_file import GRAPH_NAME, write_graph
 from bagpipe_hpc.storage.output_errors import require_writable, writing_to
-from bagpipe_hpc.storage.shards.entries import FeatureInfo, ShardInfo, TableInfo
+from bagpipe_hpc.storage.shards.entries import FeatureInfo, ShardInfo, TableInfo, id_dtype, shard_name
 from bagpipe_hpc.storage.shards.manifest import SCHEMA_VERSION, ShardManifest, save_manifest
 from bagpipe_hpc.storage.shards.samples import Samples
 from bagpipe_hpc.storage.shards.writer import write_shard
@@ -90,7 +90,7 @@ def prepare_graph(
     with writing_to(output, " and prepare again", ConfigError):
         output.mkdir(parents=True, exist_ok=True)
         entry = write_graph(output / GRAPH_NAME, graph)
-        sparse = "int32" if count <= 1 << 31 else "int64"
+        sparse = id_dtype(count)
         train = tuple(_write(output, "train", samples, (0, train_rows), rows_per_shard, sparse))
         test = tuple(_write(output, "test", samples, (train_rows, len(samples.numbers)), rows_per_shard, sparse))
         manifest = ShardManifest(
@@ -128,4 +128,4 @@ def _write(
             nodes.numbers[part].astype(sparse).reshape(-1, 1),
             labels if labels.shape[1] > 1 else labels[:, 0],
         )
-        yield write_shard(output / f"{split}-{number:05d}.h5", len(samples), [samples])
+        yield write_shard(output / shard_name(split, number), len(samples), [samples])

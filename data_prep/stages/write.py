@@ -13,11 +13,9 @@ from pathlib import Path
 from threading import Event
 from typing import NamedTuple, NoReturn, TypeVar
 
-import numpy as np
-
 from bagpipe_hpc.errors import DataError, NoRowsError
 from bagpipe_hpc.storage.shards.encoded import EncodedSamples, encode_samples, write_encoded_shard
-from bagpipe_hpc.storage.shards.entries import SPARSE_INT32_ROWS, FeatureInfo, ShardInfo, TableInfo
+from bagpipe_hpc.storage.shards.entries import FeatureInfo, ShardInfo, TableInfo, id_dtype, shard_name
 from bagpipe_hpc.storage.shards.manifest import SCHEMA_VERSION, ShardManifest
 from bagpipe_hpc.storage.shards.samples import CHUNK_ROWS, Samples
 from bagpipe_hpc.storage.shards.writer import write_shard
@@ -91,7 +89,7 @@ def write_shards(given: StageInputs, skipped_rows: Sequence[str]) -> ShardManife
         rule.hashed_rows if vocabulary is None else vocabulary.rows
         for vocabulary, rule in zip(vocabularies, rules, strict=True)
     ]
-    encoder = SampleEncoder(layout, id_maps, np.int32 if max(table_rows) <= SPARSE_INT32_ROWS else np.int64)
+    encoder = SampleEncoder(layout, id_maps, id_dtype(max(table_rows)))
     train = list(_plan_shards("train", 0, train_rows, settings.rows_per_shard))
     plan = train + list(_plan_shards("test", split.test_first, split.test_last, settings.rows_per_shard))
     left = [shard for shard in plan if shard.name not in work.shards]
@@ -179,7 +177,7 @@ def _rows_of_piece(rows: ParsedRows, layout: RowLayout) -> int:
 
 def _plan_shards(split: str, first: int, last: int, rows_per_shard: int) -> Iterator[PlannedShard]:
     for number, start in enumerate(range(first, last, rows_per_shard)):
-        yield PlannedShard(f"{split}-{number:05d}.h5", start, min(start + rows_per_shard, last))
+        yield PlannedShard(shard_name(split, number), start, min(start + rows_per_shard, last))
 
 
 def _write_planned(given: StageInputs, plan: Sequence[PlannedShard], encoder: SampleEncoder) -> Iterator[ShardInfo]:

@@ -15,18 +15,13 @@ from bagpipe_hpc.plan.bags import Int64s
 from bagpipe_hpc.plan.neighbours import MOST_DEGREE, Graph
 from bagpipe_hpc.storage.atomic_write import atomic_write, file_sha256
 from bagpipe_hpc.storage.hdf5_output import create_hdf5
-from bagpipe_hpc.storage.shards.entries import SPARSE_INT32_ROWS, GraphInfo
+from bagpipe_hpc.storage.shards.entries import GraphInfo, id_dtype
 from bagpipe_hpc.storage.shards.shard_file import errors_name, is_own, is_stored, open_shard
 
 GRAPH_NAME = "graph.h5"
 _PREPARE_AGAIN = "run bagpipe prepare-graph again into a new folder"
 _AT_ONCE = 1 << 22
 """Neighbours that are looked at together."""
-
-
-def neighbour_type(nodes: int) -> type[np.int32] | type[np.int64]:
-    """The type of stored neighbours of a graph of so many nodes."""
-    return np.int32 if nodes <= SPARSE_INT32_ROWS else np.int64
 
 
 def write_graph(path: Path, graph: Graph) -> GraphInfo:
@@ -41,7 +36,7 @@ def write_graph(path: Path, graph: Graph) -> GraphInfo:
     with atomic_write(path) as partial:
         with create_hdf5(partial) as file:
             file.create_dataset("starts", data=graph.starts, track_times=False)
-            neighbours = graph.neighbours.astype(neighbour_type(graph.nodes), copy=False)
+            neighbours = graph.neighbours.astype(id_dtype(graph.nodes), copy=False)
             file.create_dataset("neighbours", data=neighbours, track_times=False)
         return GraphInfo(path.name, partial.stat().st_size, file_sha256(partial), len(graph.neighbours))
 
@@ -57,9 +52,9 @@ def map_graph(path: Path, nodes: int, edges: int) -> Graph:
     Raises:
         DataError: the file is missing, damaged or of another graph, or an edge leads to a node that does not exist.
     """
-    kind = neighbour_type(nodes)
+    kind = id_dtype(nodes)
     with open_shard(path) as file, errors_name(path):
-        first_start = _offset(path, file, "starts", nodes + 1, np.int64)
+        first_start = _offset(path, file, "starts", nodes + 1, "int64")
         first_neighbour = _offset(path, file, "neighbours", edges, kind)
     with errors_name(path):
         starts = np.memmap(path, np.int64, "r", first_start, (nodes + 1,))
@@ -76,18 +71,18 @@ def check_graph_datasets(path: Path, nodes: int, edges: int) -> None:
         DataError: the file is missing or damaged, or a dataset is of another shape or type.
     """
     with open_shard(path) as file, errors_name(path):
-        _offset(path, file, "starts", nodes + 1, np.int64)
-        _offset(path, file, "neighbours", edges, neighbour_type(nodes))
+        _offset(path, file, "starts", nodes + 1, "int64")
+        _offset(path, file, "neighbours", edges, id_dtype(nodes))
 
 
-def _offset(path: Path, file: h5py.File, name: str, length: int, kind: type[np.generic]) -> int:
+def _offset(path: Path, file: h5py.File, name: str, length: int, kind: str) -> int:
     """Where a dataset of this length and type lies in the file."""
     dataset = file[name] if is_own(file, name) else None
     if not isinstance(dataset, h5py.Dataset):
         raise DataError(f"{path}: it has no dataset {name}; {_PREPARE_AGAIN}")
-    if dataset.shape != (length,) or dataset.dtype != np.dtype(kind):
+    if dataset.shape != (length,) or dataset.dtype != kind:
         raise DataError(
-            f"{path}: {name} is {dataset.dtype} {list(dataset.shape or ())} instead of {np.dtype(kind)} [{length}], as "
+            f"{path}: {name} is {dataset.dtype} {list(dataset.shape or ())} instead of {kind} [{length}], as "
             f"the table of nodes and the manifest say; the two do not belong together: {_PREPARE_AGAIN}"
         )
     offset = dataset.id.get_offset()

@@ -15,8 +15,18 @@ from bagpipe_hpc.storage.checked_json import (
     Sha256,
 )
 
-SPARSE_INT32_ROWS = 1 << 31
+_INT32_ROWS = 1 << 31
 """Tables of up to this many rows have ids that fit int32."""
+
+
+def id_dtype(most_rows: int) -> str:
+    """Type of the stored ids where the largest table has that many rows: `int32`, or `int64` where one needs it."""
+    return "int32" if most_rows <= _INT32_ROWS else "int64"
+
+
+def shard_name(split: str, number: int) -> str:
+    """Name of the file of a split's shard, by which shards come in their order."""
+    return f"{split}-{number:05d}.h5"
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,6 @@ from bagpipe_hpc.storage.shards.agreement import (
     check_tables,
 )
 from bagpipe_hpc.storage.shards.entries import (
-    SPARSE_INT32_ROWS,
     DrawnFeature,
     FeatureInfo,
     GraphInfo,
@@ -41,6 +40,7 @@ from bagpipe_hpc.storage.shards.entries import (
     ShardInfo,
     ShownName,
     TableInfo,
+    id_dtype,
 )
 
 SCHEMA_VERSION = 1
@@ -160,7 +160,7 @@ class ShardManifest:
     @property
     def sparse_dtype(self) -> str:
         """Type of the stored ids: `int32`, or `int64` where a table needs it."""
-        return "int32" if max(self.table_rows, default=0) <= SPARSE_INT32_ROWS else "int64"
+        return id_dtype(max(self.table_rows, default=0))
 
     @property
     def label_rate(self) -> float:

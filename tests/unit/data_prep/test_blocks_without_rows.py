@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pa_parquet
 import pytest
@@ -71,7 +70,7 @@ def test_a_batch_without_rows_makes_samples_without_rows(backend: str) -> None:
     layout = (clicks := Criteo(None)).layout
     rules = [IdRule(1, None, 2)] * len(layout.tables)
     id_maps = choose_backend(backend, clicks)[0].id_maps(layout.tables, [None] * len(layout.tables), rules)
-    samples = SampleEncoder(layout, id_maps, np.int32).encode([clicks.parse_block(b"\n")[0]])
+    samples = SampleEncoder(layout, id_maps, "int32").encode([clicks.parse_block(b"\n")[0]])
     assert (samples.dense.shape, samples.sparse.shape) == ((0, 13), (0, 26))
     refine = SchemaFormat(SCHEMA).refinement({"price": {"rows": 2, "mean": 3.0, "deviation": 2.0}})
     empty = pa.RecordBatch.from_pylist([], schema=SchemaFormat(SCHEMA).schema)

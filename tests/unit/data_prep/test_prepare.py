@@ -12,10 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import bagpipe_hpc.storage.shards.manifest
+import bagpipe_hpc.storage.shards.entries
 import data_prep.prepare
 import data_prep.recorded
-import data_prep.stages.write
 from bagpipe_hpc.errors import ConfigError, DataError
 from bagpipe_hpc.kernels.shared_library import is_built
 from bagpipe_hpc.storage.shards.check import verify_shards
@@ -148,8 +147,7 @@ def test_ids_that_need_64_bits(
     """Those of the largest table decide, in shards and for samples that are encoded alone."""
     lines = random_rows(30, seed=5)
     naive = prepare_naively(lines, 2, 0.1)
-    for module in (data_prep.stages.write, data_prep.recorded, bagpipe_hpc.storage.shards.manifest):
-        monkeypatch.setattr(module, "SPARSE_INT32_ROWS", max(naive.table_rows) + spare)
+    monkeypatch.setattr(bagpipe_hpc.storage.shards.entries, "_INT32_ROWS", max(naive.table_rows) + spare)
     source = write_text(tmp_path / "clicks", lines)
     manifest = prepare_clicks([source], tmp_path / "out", PrepareSettings(backend=backend), silent)
     assert manifest.sparse_dtype == dtype
