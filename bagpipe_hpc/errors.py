@@ -100,7 +100,7 @@ _KINDS = {
 def refused(error: OSError, path: Path | None = None) -> FileError:
     """What the system says of a file, with its name and a cure; `path` where the error itself names none."""
     name = path or error.filename
-    return FileError(f"{name}: {error.strerror}; {_CURES.get(error.errno or 0, _OTHER_CURE)}")
+    return FileError(f"{name}: {error.strerror or error}; {_CURES.get(error.errno or 0, _OTHER_CURE)}")
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from pathlib import Path
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CheckpointError, ConfigError, DataError
 from bagpipe_hpc.run.features import table_widths
-from bagpipe_hpc.run.output.folder import is_own_checkpoint
+from bagpipe_hpc.run.output.folder import is_own_checkpoint, require_kept
 from bagpipe_hpc.run.start.data_lineage import Lineage, lineage
 from bagpipe_hpc.run.start.table_origins import Origins, SavedTables, TableOrigin, WarmStart
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint, load_checkpoint
@@ -44,6 +44,8 @@ def find_warm_start(config: Config, shards: ShardManifest) -> WarmStart | None:
             f"train.warm_start = {config.train.warm_start!r}: lies in train.output, where this run would replace it; "
             "set another train.output, or train.resume to go on with that training"
         )
+    for folder in [layer.directory for layer in source.layers()] if isinstance(source, Checkpoint) else [path]:
+        require_kept(config, "train.warm_start", config.train.warm_start, folder)
     takes = config.train.warm_start_takes
     _require_columns(source, shards, takes_dense=takes != "rows")
     rows = None if takes == "dense" else _origins(source, config, shards)

@@ -75,7 +75,7 @@ def outcome(run: Run, judge: Judge, ended_early_at: int | None) -> dict[str, Any
     best = best_of(judge)
     places = [Path(run.config.train.output)]
     if run.start and best.step <= run.start.manifest.step:  # what is behind that one there is of another training
-        places.append(run.start.directory.parent.parent)
+        places.append(run.start.output)
     found = [path for place in places for path in find_checkpoints(place) if step_of(path) == best.step]
     early = {"step": ended_early_at, "evaluations_without_better": judge.now.without_better}
     return {

@@ -107,7 +107,7 @@ def _rows(watched: WatchedRows | None) -> NDArray[np.int64]:
 def _folder(run: Run) -> Path:
     """The output folder of the checkpoint that the run goes on from."""
     assert run.start is not None, "it goes on from a checkpoint"
-    return run.start.directory.parent.parent
+    return run.start.output
 
 
 def _path(output: Path, watched: WatchedRows, batch: int, step: int) -> Path:

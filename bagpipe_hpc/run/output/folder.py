@@ -13,7 +13,7 @@ from bagpipe_hpc.errors import ConfigError, refused
 from bagpipe_hpc.run.output.job_mark import MARK_NAME, is_of_this_job, mark_job
 from bagpipe_hpc.run.output.stop_request import forget_stop
 from bagpipe_hpc.storage.atomic_write import atomic_write, remove_partial_files
-from bagpipe_hpc.storage.checkpoints.best import forget_best_after
+from bagpipe_hpc.storage.checkpoints.best import BEST_NAME, forget_best_after
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.checkpoints.folder import (
     CHECKPOINTS_FOLDER,
@@ -54,7 +54,9 @@ def check_writable(config: Config) -> None:
     Raises:
         ConfigError: one cannot.
     """
-    require_writable("train.output", config.train.output, Path(config.train.output))
+    output = Path(config.train.output)
+    for folder in (output, output / CHECKPOINTS_FOLDER):  # which may be a link to another file system
+        require_writable("train.output", config.train.output, folder)
     check_trace(config)
     check_prometheus(config)
 
@@ -104,7 +106,8 @@ def check_output(config: Config, start: Checkpoint | None, *, comes_again: bool 
         comes_again: whether this is a later start of a Slurm job: nor is a run of an earlier one that ended so.
 
     Raises:
-        ConfigError: the output folder holds one, and may not be overwritten.
+        ConfigError: the output folder holds one, and may not be overwritten; or what the run goes on from lies where it
+            would be removed.
     """
     if start is not None and is_own_checkpoint(config, start):
         if (left := _left_behind(config, start)) and not config.train.overwrite:
@@ -114,6 +117,9 @@ def check_output(config: Config, start: Checkpoint | None, *, comes_again: bool 
                 "train.output, or set train.overwrite=true to remove them"
             )
         return
+    if start is not None:
+        for layer in start.layers():
+            require_kept(config, "train.resume", config.train.resume, layer.directory)
     earlier = _earlier_run(config)
     output = Path(config.train.output)
     was_to_go_on = config.train.resume == AUTO or (comes_again and is_of_this_job(output))
@@ -154,11 +160,39 @@ def require_untouched(config: Config, found: RunSoFar) -> None:
 
 
 def is_own_checkpoint(config: Config, start: Checkpoint | None) -> bool:
-    """Whether a checkpoint lies in the run's own output folder."""
-    return (
-        start is not None
-        and start.directory.resolve().parent == Path(config.train.output).resolve() / CHECKPOINTS_FOLDER
-    )
+    """Whether a checkpoint is one of the run's own output folder, be that a link, or hold a link to it."""
+    own = Path(config.train.output) / CHECKPOINTS_FOLDER
+    if start is None or not own.is_dir():
+        return False
+    return any(place.parent.samefile(own) for place in (start.directory.absolute(), start.directory.resolve()))
+
+
+def require_kept(config: Config, key: str, value: str, directory: Path) -> None:
+    """See that a run that starts anew does not remove a folder that it begins with.
+
+    Args:
+        config: of the run.
+        key: the setting that names the folder, for messages.
+        value: what that says.
+        directory: the folder.
+
+    Raises:
+        ConfigError: it lies in what `start_output` removes.
+    """
+    for path in _earlier_run(config):
+        if _is_linked_checkpoints(path):
+            continue  # of what it leads to, the run's own checkpoints alone are removed
+        is_below = directory.absolute().is_relative_to(path.absolute())
+        if is_below or (not path.is_symlink() and directory.resolve().is_relative_to(path.resolve())):
+            raise ConfigError(
+                f"{key} = {value!r}: {directory} lies in {path}, which this run would replace; set another "
+                "train.output, or copy the checkpoint to another folder"
+            )
+
+
+def _is_linked_checkpoints(path: Path) -> bool:
+    """Whether it is a link by which the checkpoints of a run lie elsewhere, as on a larger file system."""
+    return path.name == CHECKPOINTS_FOLDER and path.is_symlink()
 
 
 def _left_behind(config: Config, start: Checkpoint) -> list[Path]:
@@ -227,16 +261,25 @@ def start_output(config: Config, start: Checkpoint | None, *, made_again: Collec
         else:
             remove_checkpoints(find_checkpoints(output))  # manifests first: what is left of a cut removal is none
             for path in _earlier_run(config):
-                if path.is_dir():
-                    shutil.rmtree(path)
-                else:
-                    path.unlink()
+                _remove(path)
         output.mkdir(parents=True, exist_ok=True)
         mark_job(output)  # nothing else is there yet of a new run, and nothing any more of an earlier one
         (output / LOGS_NAME).mkdir(exist_ok=True)
         _write_config(config)
     except OSError as error:
         raise _unwritable(config, error) from error
+
+
+def _remove(path: Path) -> None:
+    """Remove what is of an earlier run; of a link the link alone, but for one by which checkpoints lie elsewhere."""
+    if _is_linked_checkpoints(path):
+        remove_partial_checkpoints(path.parent)
+        remove_partial_files(path)
+        (path / BEST_NAME).unlink(missing_ok=True)
+    elif path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def record_config(config: Config) -> None:
@@ -256,4 +299,5 @@ def _write_config(config: Config) -> None:
 
 def _earlier_run(config: Config) -> list[Path]:
     output = Path(config.train.output)
-    return [output / name for name in _RUN_CONTENT if (output / name).exists()]
+    paths = [output / name for name in _RUN_CONTENT if (output / name).exists()]
+    return [path for path in paths if not _is_linked_checkpoints(path) or any(path.iterdir())]

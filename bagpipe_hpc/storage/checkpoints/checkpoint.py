@@ -47,7 +47,7 @@ class Checkpoint:
         """
         chain = [self]  # steps fall from one to the next, so this ends
         while (base := chain[-1].manifest.base) is not None:
-            upper, directory = chain[-1], self.directory.with_name(checkpoint_name(base.step))
+            upper, directory = chain[-1], self._beside(checkpoint_name(base.step))
             path = directory / MANIFEST_FILE
             if not path.is_file():
                 raise CheckpointError(
@@ -62,6 +62,20 @@ class Checkpoint:
             chain.append(_checkpoint_in(directory))
             _require_same_rows(upper, chain[-1])
         return chain[::-1]
+
+    def _beside(self, name: str) -> Path:
+        """A checkpoint of the same folder: beside the name by which this one was opened, or behind that link."""
+        real = self.directory.resolve().with_name(name)
+        if self.directory.name in ("", ".."):  # the folder where the user is, or the one above
+            return real
+        named = self.directory.with_name(name)
+        return real if (real / MANIFEST_FILE).is_file() and not (named / MANIFEST_FILE).is_file() else named
+
+    @property
+    def output(self) -> Path:
+        """The output folder of the run that it was written to, unless somebody moved it."""
+        named = self.directory.absolute()
+        return (named if named.parent.name == CHECKPOINTS_FOLDER else named.resolve()).parent.parent
 
     def files(self) -> list[tuple["Checkpoint", FileInfo]]:
         """All files that the checkpoint consists of, each with the layer that it belongs to, in a fixed order.

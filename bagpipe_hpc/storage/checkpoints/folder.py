@@ -59,7 +59,7 @@ def find_checkpoints(output: Path) -> list[Path]:
 def remove_partial_checkpoints(output: Path) -> None:
     """Remove what killed runs began to write; the caller alone may write to the folder."""
     for directory in (output / CHECKPOINTS_FOLDER).glob("step-*.partial"):
-        shutil.rmtree(directory, ignore_errors=True)
+        remove_folder(directory)
 
 
 class KeptCheckpoints:
@@ -93,10 +93,20 @@ class KeptCheckpoints:
 def remove_checkpoints(directories: Sequence[Path]) -> None:
     """Remove complete checkpoints, given by step, so that a removal that is cut short leaves whole ones.
 
-    The newest first, as older ones may be what it builds on. Each loses its manifest first, without which it is none.
+    The newest first, as older ones may be what it builds on. Each loses its manifest first, without which it is none;
+    of one that lies elsewhere, behind a link, the link alone is removed.
     """
     for directory in reversed(directories):
-        (directory / MANIFEST_FILE).unlink(missing_ok=True)
+        if not directory.is_symlink():
+            (directory / MANIFEST_FILE).unlink(missing_ok=True)
+        remove_folder(directory)
+
+
+def remove_folder(directory: Path) -> None:
+    """Remove a folder, as far as the system lets; of a link the link alone, as somebody keeps the folder elsewhere."""
+    if directory.is_symlink():
+        directory.unlink()
+    else:
         shutil.rmtree(directory, ignore_errors=True)
 
 

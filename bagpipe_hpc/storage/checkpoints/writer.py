@@ -7,7 +7,7 @@ A directory is a checkpoint once it is renamed, so a job that is killed at any m
 were.
 """
 
-import shutil
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from bagpipe_hpc.storage.checkpoints.folder import (
     CHECKPOINTS_FOLDER,
     REPLACED,
     checkpoint_name,
+    remove_folder,
     remove_increments_of,
 )
 from bagpipe_hpc.storage.checkpoints.manifest import (
@@ -158,14 +159,14 @@ class CheckpointWriter:
 
     def _rename(self) -> None:
         replaced = self.directory.with_name(self.directory.name + REPLACED)
-        if self.directory.exists():  # else the one aside, which a killed run left, is the checkpoint until the rename
-            shutil.rmtree(replaced, ignore_errors=True)
+        if os.path.lexists(self.directory):  # else the one aside, which a killed run left, is it until the rename
+            remove_folder(replaced)
             remove_increments_of(self.directory)
             self.directory.rename(replaced)
         self._partial.rename(self.directory)
         for folder in self.directory.parents[:2]:  # either may be new
             fsync(folder)
-        shutil.rmtree(replaced, ignore_errors=True)
+        remove_folder(replaced)
 
     def _failure(self, path: Path, error: OSError) -> CheckpointError:
         return CheckpointError(

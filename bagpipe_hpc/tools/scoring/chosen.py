@@ -5,7 +5,7 @@ from pathlib import Path
 from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.storage.checkpoints.best import BEST_NAME, read_best
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint, load_checkpoint
-from bagpipe_hpc.storage.checkpoints.folder import CHECKPOINTS_FOLDER, checkpoint_name
+from bagpipe_hpc.storage.checkpoints.folder import CHECKPOINTS_FOLDER, checkpoint_name, find_checkpoints, step_of
 
 
 def choose_checkpoint(path: Path, *, best: bool = False) -> Checkpoint:
@@ -29,4 +29,5 @@ def choose_checkpoint(path: Path, *, best: bool = False) -> Checkpoint:
             f"{checkpoints / BEST_NAME}: is absent, so nobody has said which is the best; leave out --best, name a "
             "checkpoint, or train with train.keep_best=true"
         )
-    return load_checkpoint(checkpoints / checkpoint_name(named.step))
+    found = {step_of(directory): directory for directory in find_checkpoints(path)}
+    return load_checkpoint(found.get(named.step, checkpoints / checkpoint_name(named.step)))
