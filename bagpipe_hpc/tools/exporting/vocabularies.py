@@ -24,6 +24,11 @@ NUMBERS_FILE = "vocabulary.safetensors"
 _PieceOf = Callable[[VocabularyPieces, int, int], NDArray[Any]]
 
 
+def kind_of(is_text: bool) -> str:
+    """Kind of the values of a table, as in `schema.json`."""
+    return "texts" if is_text else "numbers"
+
+
 class ExportedValues:
     """Which values a table has. It holds none of them: they are read piece by piece each time they are needed.
 
@@ -58,7 +63,7 @@ class ExportedValues:
     @property
     def kind(self) -> str:
         """Kind of the values, as in `schema.json`."""
-        return "hashed" if self.is_hashed else "texts" if self.is_text else "numbers"
+        return "hashed" if self.is_hashed else kind_of(self.is_text)
 
     @property
     def arrow_type(self) -> Any:

@@ -1,10 +1,10 @@
 """From raw values to the ids that `load_model.logits` takes. Needs numpy and safetensors, and nothing else.
 
-`value_ids(table, values)` gives the id of each value. A value is a number or a text, as schema.json says; None where it
-is missing.
+`value_ids(table, values)` gives the id of each value. A value is a whole number, of Python or NumPy, or a text, as
+schema.json says; None where it is missing.
 """
 
-import hashlib, json, pathlib
+import hashlib, json, operator, pathlib
 from safetensors.numpy import load_file
 
 folder = pathlib.Path(__file__).parent
@@ -36,14 +36,18 @@ def other(value, buckets):
     return 1 + mixed(value) % buckets if buckets else 0
 
 
-def require_kind(value, table, kind):
-    if value is not None and kind != "hashed" and isinstance(value, str) != (kind == "texts"):
-        cure = "; a hexadecimal one is int(text, 16)" if kind == "numbers" else ""
-        raise TypeError(f"table {table}: {value!r} is given, and its values are {kind} (schema.json){cure}")
+def checked(value, table):
+    kind = tables[table]["hashes" if tables[table]["values"] == "hashed" else "values"]
+    is_text = isinstance(value, str)
+    is_kind = is_text if kind == "texts" else not is_text if kind == "numbers" else True
+    if value is not None and not (is_kind and (is_text or hasattr(value, "__index__"))):
+        cure = "" if kind == "texts" else " a hexadecimal one is int(text, 16)," if is_text else " whole ones,"
+        said = f"table {table}: {value!r} is given, and its values are {kind or 'numbers or texts'} (schema.json)"
+        raise TypeError(f"{said};{cure} None is a missing one")
+    return value if value is None or is_text else operator.index(value)
 
 
 def value_ids(table, values):
-    for value in values:
-        require_kind(value, table, tables[table]["values"])
+    values = [checked(value, table) for value in values]
     ids, buckets = vocabulary(table), tables[table]["buckets"]
     return [0 if value is None else ids[value] if value in ids else other(value, buckets) for value in values]

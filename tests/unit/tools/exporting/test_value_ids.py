@@ -3,17 +3,21 @@
 import csv
 import importlib.util
 import json
+import math
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bagpipe_hpc.storage.shards.manifest import load_manifest
+from bagpipe_hpc.tools.exporting.schema import value_kinds
 from bagpipe_hpc.tools.exporting.vocabularies import ExportedValues, write_vocabularies
 from data_prep.generate import generate_clicks
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
+from data_prep.recorded import recorded_format
 from tests.unit.tools.exporting.trained_models import batches_of
 
 ROWS = 600
@@ -42,8 +46,16 @@ def export_values(shards: Path, folder: Path) -> ModuleType:
     manifest = load_manifest(shards)
     values = [ExportedValues(shards, manifest, table.name) for table in manifest.tables]
     files, _ = write_vocabularies(folder, values)
+    kinds = value_kinds(recorded_format(shards, manifest)[0].layout)
     tables = [
-        {"name": own.name, "vocabulary": files[own.name], "buckets": own.buckets, "values": own.kind} for own in values
+        {
+            "name": own.name,
+            "vocabulary": files[own.name],
+            "buckets": own.buckets,
+            "values": own.kind,
+            "hashes": kinds[own.name] if own.is_hashed else None,
+        }
+        for own in values
     ]
     (folder / "schema.json").write_text(json.dumps({"tables": tables}))
     script = Path(package.__file__).parent / "served" / "value_ids.py"
@@ -85,10 +97,17 @@ def test_ids_of_integers_and_texts(way: str, tmp_path: Path) -> None:
     genres = [[pair.partition(":")[0] for pair in row["genres"].split("|") if pair] for row in rows]
     table = next(feature.table for feature in load_manifest(tmp_path / "shards").features if feature.name == "genres")
     assert [served.value_ids(table, own) for own in genres] == expected["ids"]["genres"]
-    if way != "hashed":
-        with pytest.raises(TypeError, match=rf"table {table}: 7 is given, and its values are texts"):
-            served.value_ids(table, [7])
+    with pytest.raises(TypeError, match=rf"table {table}: 7 is given, and its values are texts"):
+        served.value_ids(table, [7])
+    with pytest.raises(TypeError, match="table user: '7' is given, and its values are numbers"):
+        served.value_ids("user", ["7"])
     buckets = WAYS[way].get("unseen_buckets", 0)
     unseen = served.value_ids("user", [None, 1 << 62, -5])
     assert unseen[0] == 0
     assert all((1 <= row <= buckets) if buckets else (row == 0 or way == "hashed") for row in unseen[1:])
+    assert served.value_ids("user", [None, *np.array([1 << 62, -5])]) == unseen
+    seen = [int(row["user"]) for row in rows]
+    assert served.value_ids("user", np.array(seen)) == served.value_ids("user", seen)
+    for value in (math.nan, np.float64(3)):  # as pandas has them where one is missing
+        with pytest.raises(TypeError, match=r"table user: .* is given, .*; whole ones, None is a missing one"):
+            served.value_ids("user", [value])
