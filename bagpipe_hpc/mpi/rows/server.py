@@ -111,6 +111,8 @@ class RowServer:
         """Puts and adds whose pieces have not all been asked for."""
         self._unanswered: _Turns = defaultdict(deque)
         """Puts and adds that are not all in place."""
+        self._notes: defaultdict[tuple[int, Use], deque[object]] = defaultdict(deque)
+        """Announcements, of each trainer and use, that have not all come."""
         self._has_moved = False
         self._kinds = (
             (TAG_AHEAD_GET, partial(self._note, Use.GET)),  # first, so that they are seen before what they announce
@@ -139,10 +141,15 @@ class RowServer:
         return Answered.MOVED if self._has_moved else Answered.WAITING
 
     def _note(self, use: Use, trainer: int, offsets: NDArray[np.int32], asked: MPI.Request) -> Iterator[None]:
-        """Take note of what a trainer announces, at once: it comes before the get or put that it announces."""
-        asked.Wait()
+        """Take note of what a trainer announces, in its order; the get or put that it announces may come before it.
+
+        A trainer that computes may not drive its message for long, and others are answered meanwhile.
+        """
+        notes = self._notes[trainer, use]
+        yield from _turn(notes)
+        yield from self._until_done(asked)
         self._store.announce(trainer, use, offsets)
-        return iter(())
+        notes.popleft()
 
     def _send_rows(self, trainer: int, offsets: NDArray[np.int32], asked: MPI.Request) -> Iterator[None]:
         """Answer a get of the rows at `offsets [N]`, once all pieces of the trainer's gets before it are on their way.

@@ -35,21 +35,31 @@ def test_rows_that_are_announced_are_noted_when_all_numbers_have_come():
     noted: list[Any] = []
     offsets = np.zeros(3, np.int32)
     store: Any = SimpleNamespace(announce=lambda trainer, use, places: noted.append((trainer, use, places.tolist())))
-    asked: Any = SimpleNamespace(Wait=lambda: offsets.__setitem__(slice(None), [4, 2, 7]))
     nobody: Any = None
-    assert list(RowServer(nobody, store)._note(Use.PUT, 3, offsets, asked)) == []
-    assert noted == [(3, Use.PUT, [4, 2, 7])]
+    server, late = RowServer(nobody, store), np.zeros(1, np.int32)
+    first = server._note(Use.PUT, 3, offsets, request(Late(offsets, [4, 2, 7])))
+    second = server._note(Use.PUT, 3, late, request(Late(late, [5], tests=1)))
+    other = server._note(Use.GET, 3, late, request(Late(tests=1)))
+    for _ in range(2):  # the long one is under way, and nobody waits for it
+        assert (next(first, "over"), next(second, "over"), next(other, "over")) == (None, None, "over")
+    assert noted == [(3, Use.GET, [0])]
+    assert [next(first, "over"), next(second, "over")] == ["over", "over"]
+    assert noted[1:] == [(3, Use.PUT, [4, 2, 7]), (3, Use.PUT, [5])]
+
+
+def request(late: "Late") -> Any:
+    return late
 
 
 class Late:
-    """A request that is complete when it has been tested three times, as that of a long message; its numbers come then.
+    """A request that is complete when it has been tested so often, as that of a long message; its numbers come then.
 
     Attributes:
         is_complete: whether it is.
     """
 
-    def __init__(self, into: np.ndarray | None = None, numbers: Any = None) -> None:
-        self._into, self._numbers, self._left = into, numbers, 3
+    def __init__(self, into: np.ndarray | None = None, numbers: Any = None, tests: int = 3) -> None:
+        self._into, self._numbers, self._left = into, numbers, tests
 
     @property
     def is_complete(self) -> bool:
