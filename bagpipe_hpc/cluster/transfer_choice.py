@@ -13,7 +13,9 @@ _LEAST_GAIN = 0.1
 MPIs are good at messages."""
 
 Trial = Mapping[str, float]
-"""Seconds that a trainer took to put and get rows, by the way; infinite where other numbers came back."""
+"""Seconds that a trainer took to put and get rows, by the way; infinite where other numbers came back.
+
+One-sided calls are left out where the MPI lacks the unified memory model."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +47,15 @@ def choose_transfers(trials: Sequence[Trial], rows: int, row_bytes: int) -> Tran
     Raises:
         ConsistencyError: messages gave back other numbers: nothing that a run sends can be trusted.
     """
-    slowest = {way: max(trial[way] for trial in trials) for way in TRANSFER_WAYS}
+    slowest = {way: max(trial[way] for trial in trials) for way in TRANSFER_WAYS if way in trials[0]}
     if math.isinf(slowest["messages"]):
         raise ConsistencyError(
             "messages between hosts gave back other numbers than were put: use another transport of MPI, or another "
             "MPI, and try the links with bagpipe doctor"
         )
     size = f"{rows} rows of {row_bytes} bytes there and back"
+    if "one_sided" not in slowest:
+        return TransferChoice("messages", "this MPI lacks the unified memory model that one-sided calls need")
     if math.isinf(slowest["one_sided"]):
         return TransferChoice(
             "messages", "one-sided calls gave back other numbers than were put; use another MPI for them"

@@ -10,9 +10,18 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.mpi.rows.row_places import copied_number, rows_at
 from bagpipe_hpc.mpi.rows.transfer import RowTransfer
 from bagpipe_hpc.rows.additions import distinct_rounds
+
+
+def has_unified_memory(comm: MPI.Intracomm) -> bool:
+    """Whether this MPI's windows have no private copies (MPI 4.1, section 12.4). Collective over: `comm`."""
+    window = MPI.Win.Create(None, comm=comm)
+    model = window.Get_attr(MPI.WIN_MODEL)
+    window.Free()
+    return bool(model == MPI.WIN_UNIFIED)
 
 
 class OneSidedRows:
@@ -29,6 +38,9 @@ class OneSidedRows:
             and store the same memory, `HostTables.synchronise` and a barrier or message must lie between them and a
             transfer; in the unified memory model nothing else is needed (MPI 4.1, section 12.4).
         rank_of_server: world rank of each server.
+
+    Raises:
+        ConfigError: this MPI keeps private copies of window memory: a server would not see what was put.
     """
 
     most_at_once = 1
@@ -36,6 +48,11 @@ class OneSidedRows:
 
     def __init__(self, comm: MPI.Intracomm, own: NDArray[np.float32], rank_of_server: list[int]) -> None:
         self._rank_of_server = rank_of_server
+        if not has_unified_memory(comm):
+            raise ConfigError(
+                "roles.transfers = 'one_sided': this MPI does not offer the unified memory model, so servers would not "
+                "see rows that trainers put; use messages, or auto"
+            )
         self._window = MPI.Win.Create(own if own.size else None, own.itemsize, comm=comm)
         self._row_bytes = own.shape[1] * own.itemsize
         self._window.Lock_all(MPI.MODE_NOCHECK)

@@ -17,6 +17,7 @@ from bagpipe_hpc.cluster.role_layout import Role, RoleLayout
 from bagpipe_hpc.cluster.row_routes import RowRoutes
 from bagpipe_hpc.cluster.transfer_choice import Trial
 from bagpipe_hpc.config.sections.execution import TRANSFER_WAYS
+from bagpipe_hpc.mpi.rows.one_sided import has_unified_memory
 from bagpipe_hpc.mpi.rows.window import RowWindow
 from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.mpi.waiting import Answered, Polls, serve_until_barrier, wait_for_barrier
@@ -59,17 +60,21 @@ def probe_transfers(
         clock: tells the time in seconds.
 
     Returns:
-        What each trainer found that has far servers, in rank order; the same on all ranks.
+        What each trainer found that has far servers, in rank order; the same on all ranks. One-sided calls are
+        left out where the MPI's windows have private copies, which servers would not see change.
 
     Raises:
         WaitTimeoutError: rows did not arrive in time; where a call blocks, the job is ended instead.
     """
     layout, rank = routes.layout, comm.Get_rank()
     partition = _table(layout, rows)
+    with TimeLimit("all ranks to look at this MPI's windows", timeout_s):
+        is_unified = has_unified_memory(comm)
+    ways = [way for way in TRANSFER_WAYS if way != "one_sided" or is_unified]
     with ExitStack() as opened:
         windows = {
             way: opened.enter_context(RowWindow(comm, routes, partition, record_width, timeout_s, way, copies))
-            for way in TRANSFER_WAYS
+            for way in ways
         }
 
         def answer() -> Answered:
@@ -84,9 +89,9 @@ def probe_transfers(
         own = np.empty(0, dtype=np.int64)
         if layout.role(rank) is Role.TRAINER:
             own = _far_rows(partition, routes, rank)[:rows]
-        seconds: dict[str, list[float]] = {way: [] for way in TRANSFER_WAYS}
+        seconds: dict[str, list[float]] = {way: [] for way in ways}
         for turn in range(_ROUNDS):
-            for way in TRANSFER_WAYS:
+            for way in ways:
                 meet()
                 if own.size:
                     seconds[way].append(_put_and_get(windows[way], own, record_width, turn, clock))

@@ -11,7 +11,8 @@ from bagpipe_hpc.cluster.role_layout import Role, RoleLayout
 from bagpipe_hpc.cluster.row_routes import RowRoutes
 from bagpipe_hpc.cluster.transfer_choice import choose_transfers
 from bagpipe_hpc.config.sections.execution import TRANSFER_WAYS
-from bagpipe_hpc.mpi.rows import transfer_probe
+from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.mpi.rows import one_sided, transfer_probe
 from bagpipe_hpc.mpi.rows.one_sided import OneSidedRows
 from bagpipe_hpc.mpi.rows.transfer_probe import _far_rows, _table, probe_transfers, probed_rows
 from bagpipe_hpc.mpi.rows.window import RowWindow
@@ -102,6 +103,17 @@ def test_a_way_that_gives_back_other_numbers_is_not_taken(comm, monkeypatch):
     assert math.isinf(trials[0]["one_sided"])
     assert math.isfinite(trials[1]["one_sided"])
     assert choose_transfers(trials, 40, 20).way == "messages"
+
+
+@pytest.mark.mpi(min_size=4)
+def test_windows_with_private_copies_are_not_tried(comm, monkeypatch):
+    """A server would not see what is put; nor do runs with `roles.transfers=one_sided` begin."""
+    monkeypatch.setattr(transfer_probe, "has_unified_memory", lambda _: False)
+    trials = probe(comm, ROUTES["one server"])
+    assert [list(trial) for trial in trials] == [["messages"]] * 2
+    monkeypatch.setattr(one_sided, "has_unified_memory", lambda _: False)
+    with pytest.raises(ConfigError, match=r"roles\.transfers = 'one_sided': .* use messages, or auto"):
+        OneSidedRows(MPI.COMM_SELF, np.zeros((1, 6), dtype=np.float32), [0])
 
 
 @pytest.mark.mpi(min_size=4)

@@ -45,6 +45,12 @@ def test_the_log_says_both_figures() -> None:
     )
 
 
+def test_one_sided_calls_that_were_not_tried_are_not_chosen() -> None:
+    choice = choose_transfers([{"messages": 1.0}, {"messages": 2.0}], 1000, 64)
+    assert choice.way == "messages"
+    assert "this MPI lacks the unified memory model" in str(choice)
+
+
 def test_the_log_says_that_one_sided_calls_are_wrong() -> None:
     choice = choose_transfers([{"messages": 1e-3, "one_sided": math.inf}], 1000, 64)
     assert "one-sided calls gave back other numbers than were put" in str(choice)
