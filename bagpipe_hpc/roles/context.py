@@ -28,3 +28,14 @@ class RoleContext:
     comms: Communicators
     trace: Trace
     fill_timeout_s: float
+
+    @property
+    def checkpoints_timeout_s(self) -> float:
+        """Longest wait for trainers: until one checkpoint is complete, and then for copies of the next one."""
+        return 2 * self.fill_timeout_s
+
+    @property
+    def rows_timeout_s(self) -> float:
+        """Longest wait for rows, and for a trainer that waits for them: on disk, rows may change after a checkpoint."""
+        is_quick = self.run.is_in_memory(self.comms.layout.servers) or not self.run.trains
+        return self.run.config.train.timeout_s if is_quick else self.checkpoints_timeout_s

@@ -44,7 +44,7 @@ def run_oracle(context: RoleContext, stop: StopRequest | NeverStopped) -> None:
     source = open_source(run, need, comms.layout.trainers, trace)
     _see_hosts(context)
     waits = RequestWaits(open_watch(run.config.kernels.backend))
-    sender = PlanSender(comms.planning, need.window.plans_ahead, context.fill_timeout_s, waits.until_complete)
+    sender = PlanSender(comms.planning, need.window.plans_ahead, context.checkpoints_timeout_s, waits.until_complete)
     adds_in_order = run.config.train.deterministic and policy_class(run.config.policy.name).adds_rows
     hearing = Hearing(run, speaks=True)
     ends = has_trained = False

@@ -110,4 +110,4 @@ def _run_trainer(context: RoleContext, windows: list[RowWindow], loop: "Loop | N
 
 
 def _wait_for_all(context: RoleContext) -> None:
-    wait_for_barrier(context.comms.world, "all ranks to finish", context.fill_timeout_s)
+    wait_for_barrier(context.comms.world, "all ranks to finish", context.checkpoints_timeout_s)

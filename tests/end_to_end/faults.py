@@ -3,14 +3,22 @@
 import os
 import time
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import torch
 from mpi4py import MPI
+from numpy.typing import NDArray
 
 from bagpipe_hpc.mpi.rows.window import RowWindow
 from bagpipe_hpc.roles import embedding_server, plan_sources
+from bagpipe_hpc.rows.disk.store import DiskStore
+from bagpipe_hpc.rows.store import Places
+from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step.compute import ComputeParts
 from bagpipe_hpc.step.train_step import TrainStep
+from bagpipe_hpc.storage.checked_json import FileInfo
+from bagpipe_hpc.storage.checkpoints.writer import CheckpointWriter
 
 Patch = Callable[[object, str, object], None]
 """Puts a value in the place of an object's attribute."""
@@ -101,6 +109,32 @@ def make_a_weight_infinite(patch: Patch) -> None:
     patch(ComputeParts, "step_dense", overflowing)
 
 
+def save_slowly(seconds: float, more_s: float) -> Breakage:
+    """A checkpoint takes so many seconds, where servers may take `more_s` longer than `train.timeout_s`, as for large
+    tables; of rows on disk, which are read at a steady rate, as well as of those in memory."""
+
+    def install(patch: Patch) -> None:
+        read_snapshot, write_rows = DiskStore.read_snapshot, CheckpointWriter.write_rows
+
+        def read_slowly(self: DiskStore, places: Places) -> NDArray[np.float32]:
+            parts = []
+            for part in np.array_split(np.asarray(places), 50):
+                time.sleep(seconds * len(part) / self.shape[0])
+                parts.append(read_snapshot(self, part))
+            return np.concatenate(parts)
+
+        def write_slowly(self: CheckpointWriter, *arguments: Any, **keywords: Any) -> FileInfo:
+            if isinstance(arguments[2], np.ndarray):
+                time.sleep(seconds)
+            return write_rows(self, *arguments, **keywords)
+
+        patch(DiskStore, "read_snapshot", read_slowly)
+        patch(CheckpointWriter, "write_rows", write_slowly)
+        patch(Run, "fill_timeout_s", lambda run, _: run.config.train.timeout_s + more_s)
+
+    return install
+
+
 FAULTS: dict[str, Breakage] = {
     "trainer fails in a step": fail_in_last_rank(TrainStep, "finish"),
     "mover fails in a fetch": fail_in_last_rank(RowWindow, "start_get"),
@@ -110,4 +144,5 @@ FAULTS: dict[str, Breakage] = {
     "trainer stands still": stop_the_last_trainer(10, lambda: 3600.0),
     "dense weights drift": drift_in_the_second_trainer,
     "a dense weight is infinite": make_a_weight_infinite,
+    "checkpoints are slow": save_slowly(seconds=9.0, more_s=10.0),
 }

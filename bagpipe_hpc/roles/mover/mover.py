@@ -63,10 +63,10 @@ class MoverSettings:
     adds_rows: bool = False
 
     @classmethod
-    def of(cls, run: Run, group_batches: int) -> "MoverSettings":
+    def of(cls, run: Run, group_batches: int, timeout_s: float) -> "MoverSettings":
         """Those of a run whose window has groups of so many batches."""
         policy = policy_class(run.config.policy.name)
-        return cls(run.schedule, group_batches, run.config.train.timeout_s, policy.writes_apart, policy.adds_rows)
+        return cls(run.schedule, group_batches, timeout_s, policy.writes_apart, policy.adds_rows)
 
 
 class Mover:

@@ -112,7 +112,7 @@ def open_trainer_parts(
         loop: computes the loss of each slice.
     """
     run, need, comms, trace = context.run, context.need, context.comms, context.trace
-    config, timeout_s, trainers = run.config, run.config.train.timeout_s, comms.layout.trainers
+    config, timeout_s, trainers = run.config, context.rows_timeout_s, comms.layout.trainers
     device = trainer_device(run, comms)
     layer_weights = layer_weights_of(config, device, trainers, side_by_side=sums.side_by_side)
     compute = ComputeParts.of(run, device, need.groups, trainers, layer_weights=layer_weights)
@@ -134,7 +134,7 @@ def open_trainer_parts(
     updated = [UpdatedRows(part) if has_increments else None for part in run.partitions(comms.layout.servers)]
     receiver, reader = PlanReceiver(comms.planning, len(run.groups)), SliceReader(run, *own_slice)
     mover = Mover(
-        MoverSettings.of(run, need.window.group),
+        MoverSettings.of(run, need.window.group, timeout_s),
         receiver,
         [
             RowTraffic(window, cache, group.record.width, own)

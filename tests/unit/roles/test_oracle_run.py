@@ -115,7 +115,7 @@ class Job:
             need=SimpleNamespace(window=WINDOW, total_rows=9, reserved_rows=5),
             comms=SimpleNamespace(layout=SimpleNamespace(trainers=1), planning=None),
             trace=self.trace,
-            fill_timeout_s=10.0,
+            checkpoints_timeout_s=10.0,
         )
         oracle.run_oracle(context, self.stop)  # type: ignore[arg-type]
         assert self.sender.is_finished

@@ -395,5 +395,5 @@ def test_groups_wait_for_each_other_where_nothing_is_added() -> None:
 @pytest.mark.parametrize(("policy", "adds_rows"), [("bagpipe", False), ("herald", False), ("het", True)])
 def test_the_policy_says_whether_groups_may_be_put_side_by_side(policy: str, adds_rows: bool) -> None:
     config = SimpleNamespace(policy=SimpleNamespace(name=policy), train=SimpleNamespace(timeout_s=3.0))
-    settings = MoverSettings.of(SimpleNamespace(schedule=(), config=config), 5)  # type: ignore[arg-type]
+    settings = MoverSettings.of(SimpleNamespace(schedule=(), config=config), 5, 3.0)  # type: ignore[arg-type]
     assert settings == MoverSettings((), 5, 3.0, writes_apart=not adds_rows, adds_rows=adds_rows)
