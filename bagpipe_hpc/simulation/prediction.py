@@ -81,7 +81,7 @@ def predict(
         wait_rows_s=wait_rows_s,
         wait_reductions_s=wait_reductions_s,
         unique_rows=unique,
-        hit_rate=1.0 - mean(lambda load: load.absent_rows) / unique,
+        hit_rate=1.0 - mean(lambda load: load.absent_rows) / unique if unique else 0.0,
         rows_fetched=fetched,
         rows_written_back=written,
         rows_reduced=reduced,

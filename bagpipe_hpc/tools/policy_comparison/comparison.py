@@ -151,6 +151,8 @@ def _train(planned: Found, run: Run, shared: _Shared, runs: Runs) -> tuple[Train
     fixed = [f"roles.servers={run.config.roles.servers or 1}", "roles.placement=rank_order"]
     if run.config.kernels.linear == "auto":
         fixed.append(f"kernels.linear={_LINEAR}")
+    if run.config.cache.sharing == "auto":  # on GPUs a run would choose another way than was planned
+        fixed.append(f"cache.sharing={run.policy(cell.trainers).whole.facts.sharing}")
     trained = []
     for seed in range(1, runs.seeds + 1):
         folder = runs.folder / cell.folder(seed)

@@ -56,6 +56,13 @@ def test_means_of_a_segment() -> None:
     )
 
 
+def test_batches_that_look_up_no_row_are_predicted() -> None:
+    """As where the only look-ups are lists, all of which are empty."""
+    empty = replace(BATCH, unique_rows=0, absent_rows=0)
+    found = predict(segment(empty, Window(1, 1), 10), Window(1, 1), CLUSTER, RECORD, StepOrder())
+    assert (found.hit_rate, found.unique_rows) == (0.0, 0.0)
+
+
 @pytest.mark.parametrize(
     ("cluster", "link_ms"),
     [

@@ -244,9 +244,8 @@ def test_runs_differ_in_what_is_compared_alone(
     started = [set(json.loads(path.read_text())["overrides"]) for path in sorted(output.rglob("*.started.json"))]
     common = {*SMALL, "policy.name=bagpipe", "cache.rows=0", "roles.servers=1", "roles.placement=rank_order"}
     own = [{f"train.seed={seed}", f"train.output={output / found_in}"} for seed, found_in in _folders(2)]
-    assert started == [
-        common | {"kernels.linear=torch", 'train.resume=""', "train.overwrite=true"} | of_run for of_run in own
-    ]
+    as_planned = {"kernels.linear=torch", "cache.sharing=replicated"}  # wherever runs are
+    assert started == [common | as_planned | {'train.resume=""', "train.overwrite=true"} | of_run for of_run in own]
 
     options[options.index(str(output))] = str(tmp_path / "others")
     compared(capsys, str(config), *SMALL, "kernels.linear=onednn", "--policies", "bagpipe", *options, "train.seed=9")
@@ -279,6 +278,18 @@ def test_rows_that_runs_do_not_move_are_told(
     assert [one["trained"][0]["moved"]["fetched"] for one in found.values()] == [6.0, 6.0]
     assert cli.main(["compare-policies", *asked, f"{launcher} {{ranks}}", "--policies", fae]) == 2
     assert "in its plans" in capsys.readouterr().err
+
+
+def test_that_runs_may_end_early_is_told(
+    config: Path, launcher: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The means of such a run are of fewer steps than were planned, which is no error."""
+    early = ["train.evaluate_every_steps=2", "train.stop_after=1"]
+    options = ["--trainers", "1", "--train", "--seeds", "1", "--output", str(tmp_path / "runs"), "--launch"]
+    asked = [str(config), *SMALL, *early, "--policies", "none", *options, f"{launcher} {{ranks}}"]
+    _, found = compared(capsys, *asked)
+    told = "may end before its last step, by train.stop_after; all steps are planned here"
+    assert [one["decided_in_runs"] for one in found.values()] == [[told]]
 
 
 def test_the_order_of_a_replayed_run_is_planned(config: Path) -> None:
