@@ -1,8 +1,10 @@
 """Makes the model that `model.name` names, with its first weights: the same on every trainer and in the reference."""
 
 import functools
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 import torch
@@ -57,16 +59,17 @@ def _use_autocast(model: nn.Module) -> None:
     Weights stay float32, and so do logits, whatever the last operation gives. torch's `meta` device, on which models
     are measured, has no autocast.
     """
-    forward = model.forward
+    own: Callable[..., Any] | None = model.__dict__.get("forward")
 
-    @functools.wraps(forward)
-    def with_autocast(dense: Tensor, *rest: Any) -> Any:
+    @functools.wraps(model.forward)
+    def with_autocast(model: nn.Module, dense: Tensor, *rest: Any, **named: Any) -> Any:
         device = dense.device.type
         with torch.autocast(device, torch.bfloat16) if device != "meta" else nullcontext():
-            logits = forward(dense, *rest)
+            logits = own(dense, *rest, **named) if own else type(model).forward(model, dense, *rest, **named)
         return logits.float() if isinstance(logits, Tensor) else logits
 
-    model.forward = with_autocast  # a module around it would rename the weights
+    # A module around it would rename the weights. It is bound, so that a copy of the model computes with its own.
+    model.forward = MethodType(with_autocast, model)
 
 
 def takes_kernels(config: ModelConfig) -> bool:

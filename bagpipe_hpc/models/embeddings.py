@@ -129,13 +129,14 @@ class Embeddings:
             tensor.requires_grad_()
         return self
 
-    def part(self, samples: int) -> "Embeddings":
-        """A copy of the first samples' embeddings, without a history."""
-        sequences = {
-            name: SequenceRows(rows.rows[: int(rows.lengths[:samples].sum())].detach().clone(), rows.lengths[:samples])
-            for name, rows in self._sequences.items()
-        }
-        pooled = {width: of_width[:samples].detach().clone() for width, of_width in self._pooled.items()}
+    def part(self, samples: int, first: int = 0) -> "Embeddings":
+        """A copy of so many samples' embeddings, from the sample `first` on, without a history."""
+        own = slice(first, first + samples)
+        sequences = {}
+        for name, found in self._sequences.items():
+            begin, count = int(found.lengths[:first].sum()), int(found.lengths[own].sum())
+            sequences[name] = SequenceRows(found.rows[begin : begin + count].detach().clone(), found.lengths[own])
+        pooled = {width: of_width[own].detach().clone() for width, of_width in self._pooled.items()}
         return Embeddings(self._features, pooled, sequences)
 
     def stacked(self) -> Tensor:

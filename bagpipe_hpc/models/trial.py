@@ -173,13 +173,14 @@ class _Trial:
                     f"a forward pass changes its {name}, and each trainer's would become another; leave out batch "
                     "normalisation and the like (nn.LayerNorm does)"
                 )
-        alone = self._forward(1).detach()
-        if not (alone - logits[:1]).abs().max() <= self._close * logits.abs().max():  # nor where it is NaN
-            one, among = float(alone.flatten()[0]), float(logits.flatten()[0])
-            self._refuse(
-                f"the logit of a sample depends on the other samples of its slice ({one:.6g} alone, {among:.6g} among "
-                f"{_SAMPLES}), so results would change with the number of trainers"
-            )
+        for number in (0, _SAMPLES - 1):  # a recurrent layer over the samples lets later ones depend on earlier ones
+            alone, among = self._forward(1, number).detach(), logits[number : number + 1]
+            if not (alone - among).abs().max() <= self._close * logits.abs().max():  # nor where it is NaN
+                self._refuse(
+                    f"the logit of a sample depends on the other samples of its slice ({float(alone.flatten()[0]):.6g} "
+                    f"alone, {float(among.flatten()[0]):.6g} among {_SAMPLES}), so results would change with the "
+                    "number of trainers"
+                )
         self._backward(self._forward(0))
         self._model.eval()
         self._forward(_SAMPLES)
@@ -191,14 +192,14 @@ class _Trial:
         device = self._dense.device
         return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
 
-    def _forward(self, samples: int) -> Tensor:
-        """Logits of the first samples, float32 `[samples]` or `[samples, K]`."""
-        dense, embeddings = self._dense[:samples], self._embeddings.part(samples)
+    def _forward(self, samples: int, first: int = 0) -> Tensor:
+        """Logits of so many samples from `first` on, float32 `[samples]` or `[samples, K]`."""
+        dense, embeddings = self._dense[first : first + samples], self._embeddings.part(samples, first)
         for leaf in embeddings.tensors():
             leaf.requires_grad_()
         what = f"forward fails on dense {list(dense.shape)} and {embeddings}"
         what += "" if samples else " (a trainer's slice of a small batch may be empty)"
-        self._dropout.begin(1, torch.arange(samples, device=dense.device))
+        self._dropout.begin(1, torch.arange(first, first + samples, device=dense.device))
         with blaming_model(self._name, what):
             logits: Tensor = self._model(dense, embeddings)
         require_logits(self._name, logits, samples, self._labels, dense.device)

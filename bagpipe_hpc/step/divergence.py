@@ -81,9 +81,10 @@ class DivergenceWatch:
         elif not math.isfinite(value := float(loss)):
             rows = (self._wrong_row(group, own, gradients) for group, own in enumerate(look_ups))
             found = [row for row in rows if row][:1]
-            dense = [weight.grad for weight in self._weights if weight.grad is not None]
-            if (first := int(self._kernel.first_tensor(dense))) < len(dense):
-                found.append(f"layer {self._names[first]}")
+            named = zip(self._names, self._weights, strict=True)
+            dense = [(name, weight.grad) for name, weight in named if weight.grad is not None]  # others are frozen
+            if (first := int(self._kernel.first_tensor([gradient for _, gradient in dense]))) < len(dense):
+                found.append(f"layer {dense[first][0]}")
             first_gradients = f", and the first such gradients are of {' and '.join(found)}" if found else ""
             raise self._error(step, f"the loss is {value}{first_gradients}")
 

@@ -79,6 +79,12 @@ class _KernelInteraction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # with create_graph=True, for derivatives of these gradients
+            vectors, needed = ctx.saved_tensors, ctx.needs_input_grad
+            wanted = [vector for vector, is_needed in zip(vectors, needed, strict=False) if is_needed]
+            outputs = torch_interaction(*vectors)
+            found = iter(torch.autograd.grad(outputs, wanted, gradients[0], create_graph=True))
+            return *(next(found) if is_needed else None for is_needed in needed[:2]), None
         gradient = gradients[0] if has_plain_rows(gradients[0]) else gradients[0].contiguous()
         for_bottom, for_embeddings = ctx.kernel.backward(gradient, *ctx.saved_tensors)
         return for_bottom, for_embeddings, None

@@ -237,6 +237,9 @@ class _Linear(torch.autograd.Function):
         products: _Products = ctx.products
         late: LateWeight | None = ctx.late
         inputs, weight, outputs = ctx.saved_tensors
+        if torch.is_grad_enabled() and not late:  # with create_graph=True, for derivatives of these gradients
+            masked = gradients[0] if outputs is None else torch.where(outputs <= 0, 0, gradients[0])
+            return masked @ weight, masked.t() @ inputs, masked.sum(0), None, *_NO_MORE
         gradient = gradients[0].contiguous()
         if ctx.is_first:
             own, for_bias = products.kernels.gradient.multiply(gradient, outputs, inputs.contiguous())

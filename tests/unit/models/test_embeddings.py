@@ -121,6 +121,15 @@ def test_the_first_samples_are_a_copy_of_their_own() -> None:
     assert original.stacked().any()
 
 
+def test_any_samples_may_be_taken() -> None:
+    last = whole().part(1, first=2)
+    assert last.sequence("history").rows.tolist() == [[5, 6]]
+    assert last.sequence("history").lengths.tolist() == [1]
+    assert last.sequence("views").rows.tolist() == whole().sequence("views").rows.tolist()
+    assert last.stacked().tolist() == whole().stacked()[2:].tolist()
+    assert whole().part(1, first=1).sequence("history").rows.shape == (0, 2)
+
+
 def has_history(embeddings: Embeddings) -> list[bool]:
     return [tensor.requires_grad for tensor in embeddings.tensors()]
 

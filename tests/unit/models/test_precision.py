@@ -1,5 +1,6 @@
 """A model that computes its layers itself multiplies bfloat16 numbers where that is asked for, float32 outside."""
 
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -67,6 +68,38 @@ def test_it_is_float32_with_fewer_digits() -> None:
     for one, other in zip(found, expected, strict=True):
         assert not torch.equal(one, other)
         assert float((one - other).norm() / other.norm()) < 0.1  # a ReLU may open or close
+
+
+def test_a_copy_computes_with_its_own_weights() -> None:
+    """As that of `torch.optim.swa_utils.AveragedModel`; and arguments may be named."""
+    model: Any = build_model(ROUNDED, FACTS)
+    copy = deepcopy(model)
+    with torch.no_grad():
+        for weight in copy.parameters():
+            weight.zero_()
+    generator = torch.Generator().manual_seed(2)
+    dense, embeddings = torch.rand(50, 3, generator=generator), random_embeddings(FACTS, 50, generator, CPU)
+    assert not copy(dense, embeddings).any()
+    assert torch.equal(model(dense=dense, embeddings=embeddings), model(dense, embeddings))
+    assert model(dense, embeddings).all()
+
+
+class Chooses(Own):
+    """Takes one of its own functions for its forward pass."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.forward = self.of_zeros  # type: ignore[method-assign]
+
+    def of_zeros(self, dense: Tensor, embeddings: Embeddings) -> Tensor:
+        return super().forward(torch.zeros_like(dense), embeddings)
+
+
+def test_a_forward_pass_that_the_model_has_chosen_is_kept() -> None:
+    chosen = build_model(replace(ROUNDED, name=f"{__name__}:Chooses"), FACTS)
+    usual = build_model(ROUNDED, FACTS)
+    embeddings = random_embeddings(FACTS, 50, torch.Generator().manual_seed(2), CPU)
+    assert torch.equal(chosen(torch.ones(50, 3), embeddings), usual(torch.zeros(50, 3), embeddings))
 
 
 def test_the_same_pass_has_the_same_bits() -> None:

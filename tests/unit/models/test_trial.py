@@ -228,6 +228,17 @@ class Centred(Plain):
         return self.logits(dense, rows - rows.mean(0))
 
 
+class Recurrent(Plain):
+    """Over the samples: `batch_first` was forgotten, so that the first one alone depends on no other."""
+
+    def __init__(self, facts: ModelFacts, settings: Plain.Settings) -> None:
+        super().__init__(facts, settings)
+        self.recurrent = nn.GRU(facts.embedding_dim, facts.embedding_dim)
+
+    def forward(self, dense: Tensor, embeddings: Embeddings) -> Any:
+        return self.logits(dense, self.recurrent(embeddings.stacked())[0])
+
+
 class Deviation(Plain):
     """Of one sample it is zero, and its share of it no number."""
 
@@ -300,6 +311,7 @@ def test_a_model_passes_and_leaves_torchs_generator_alone(config: ModelConfig) -
         (FailsInEvaluations, "it returns NoneType"),
         (BatchNorm, r"a forward pass changes its norm\.running_mean, .* \(nn\.LayerNorm does\)"),
         (Centred, "the logit of a sample depends on the other samples of its slice"),
+        (Recurrent, "the logit of a sample depends on the other samples of its slice"),
         (Deviation, r"the logit of a sample depends on the other samples of its slice \(nan alone"),
         (
             Reshapes,

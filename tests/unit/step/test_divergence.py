@@ -35,7 +35,9 @@ deferring = pytest.mark.parametrize("defers", [False, True], ids=["at once", "de
 class Watched:
     """A model, its optimizer and a cache in whose slots 0 to 9 lie the rows 12 to 3, watched."""
 
-    def __init__(self, output: Path, *, defers: bool = False, dense: str = "SGD", trains: bool = True) -> None:
+    def __init__(
+        self, output: Path, *, defers: bool = False, dense: str = "SGD", trains: bool = True, frozen: int = 0
+    ) -> None:
         tables = tuple(SimpleNamespace(name=f"C{number}") for number in range(1, 4))
         config: Any = SimpleNamespace(train=SimpleNamespace(output=str(output), row_sums="float32"))
         manifest: Any = SimpleNamespace(tables=tables, table_rows=TABLES)
@@ -48,6 +50,8 @@ class Watched:
         self.slots = torch.arange(10, dtype=torch.int32)
         self.cache.scatter(self.slots, np.ones((10, record.width), np.float32), rows)
         self.model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1))
+        for weight in self.model[:frozen].parameters():
+            weight.requires_grad_(False)
         self.optimizer = getattr(torch.optim, dense)(self.model.parameters(), lr=0.1)
         self.defers = defers
         kernel, notes = finite_kernel("auto", CPU), finite_notes("auto", CPU, note_kinds(1)) if defers else None
@@ -67,7 +71,7 @@ class Watched:
         gradients[7] = look_ups
         positions = torch.arange(20, dtype=torch.int32) % 10
         for weight in self.model.parameters():
-            weight.grad = torch.full_like(weight, dense)
+            weight.grad = torch.full_like(weight, dense) if weight.requires_grad else None
         look_ups = LookUps(self.slots, positions, None, None)
         self.watch.see_loss(step, torch.tensor(loss), {WIDTH: gradients}, [look_ups])
         self.watch.see_rows(step, self.slots[:5])
@@ -88,6 +92,12 @@ class Watched:
             self.step(4, loss=float("nan"))
             self.watch.require_finite()
         return str(error.value)
+
+
+def test_a_layer_behind_frozen_ones_is_named(tmp_path: Path) -> None:
+    run = Watched(tmp_path, frozen=1)
+    run.sound()
+    assert "the first such gradients are of layer 1.weight" in run.end(loss=float("nan"), dense=float("nan"))
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
