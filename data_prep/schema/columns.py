@@ -28,7 +28,8 @@ class LabelColumn:
 
     Attributes:
         name: of the column.
-        positive: the texts that mean label 1; any other text means 0.
+        positive: the texts that mean label 1; any other text means 0. In Parquet they also stand for the number or the
+            boolean that they are.
         at_least: the label is 1 where the number in the field is this number or more.
     """
 

@@ -38,13 +38,18 @@ def _missing(column: pa.Array, words: Sequence[str]) -> list[pa.BooleanArray]:
     kind = column.type
     if pa.types.is_string(kind):
         return [pc.is_in(column, pa.array(["", *words], pa.string()))]
-    numbers = [number for word in words if (number := _number(word, kind)) is not None]
+    numbers = [number for word in words if (number := number_of(word, kind)) is not None]
     named = [pc.equal(column, number) for number in numbers]
     return [pc.is_nan(column), *named] if pa.types.is_floating(kind) else named
 
 
-def _number(word: str, kind: pa.DataType) -> pa.Scalar | None:
-    """A word as a number of a type; None where no such number equals it."""
+def number_of(word: str, kind: pa.DataType) -> pa.Scalar | None:
+    """A word as a number of a type; None where no such number equals it.
+
+    Args:
+        word: a word of a schema, such as `-1` or `1e3`.
+        kind: a type of integers, of floating-point or of decimal numbers.
+    """
     if not _NUMBER.fullmatch(word) or (word.endswith("inf") and not pa.types.is_floating(kind)):
         return None
     if pa.types.is_floating(kind):

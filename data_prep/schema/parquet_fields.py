@@ -4,6 +4,7 @@ Shapes: `n` rows of a block.
 """
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,12 @@ import pyarrow.compute as pc
 from data_prep.formats.columns import Column, Dense, Group, Label, Sparse, SparseList, Time, Values, Weight
 from data_prep.formats.delimited import BadLine, RowsOf
 from data_prep.formats.fields import problem, read_fields, shown, text_type, value_type
-from data_prep.schema.missing_values import without_missing
+from data_prep.schema.missing_values import number_of, without_missing
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 """Units of timestamps."""
+_BOOLEANS = {"true": "1", "false": "0"}
+"""Words for booleans, in small letters."""
 _TYPE_ERRORS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
 
 
@@ -106,6 +109,7 @@ def unreadable(kind: Column, found: pa.DataType) -> str | None:
     """Why a column of this type cannot hold fields of a kind, and which types could; None where it can."""
     found = _plain(found)
     numbers = pa.types.is_integer(found) or pa.types.is_floating(found) or pa.types.is_decimal(found)
+    numbers_or_booleans = numbers or pa.types.is_boolean(found)
     words = pa.types.is_string(found) or pa.types.is_binary(found)
     match kind:
         case SparseList() if pa.types.is_list(found):
@@ -115,11 +119,16 @@ def unreadable(kind: Column, found: pa.DataType) -> str | None:
         case Time():
             fits = numbers or words or pa.types.is_timestamp(found) or pa.types.is_date(found)
             wanted = "timestamps, dates, integers or text"
+        case Label(positive=positive) if positive and numbers_or_booleans and not _equal_words(positive, found):
+            return (
+                f"holds {found}, no value of which can be one of positive = {list(positive)!r:.80}: give numbers, of "
+                "booleans true or false, or at_least, or leave positive out where labels are 0 and 1"
+            )
         case Label() | Dense() | Weight():
-            fits = numbers or words or pa.types.is_boolean(found)
+            fits = numbers_or_booleans or words
             wanted = "numbers, booleans or text"
         case _:
-            fits = numbers or words or pa.types.is_boolean(found)
+            fits = numbers_or_booleans or words
             wanted = "integers or text"
     return None if fits else f"holds {found} instead of {wanted}"
 
@@ -129,6 +138,14 @@ def has_weights(found: pa.DataType) -> bool:
     plain = _plain(found)
     item = plain.value_type if pa.types.is_list(plain) else plain
     return bool(pa.types.is_struct(item)) and {"value", "weight"} <= {field.name for field in item}
+
+
+def _equal_words(words: Sequence[str], found: pa.DataType) -> list[pa.Scalar]:
+    """The words that some value of a type without texts equals, as numbers of that type; booleans are 0 and 1."""
+    if pa.types.is_boolean(found):
+        numbers = _equal_words([_BOOLEANS.get(word.lower(), word) for word in words], pa.uint8())
+        return [number for number in numbers if number.as_py() <= 1]
+    return [number for word in words if (number := number_of(word, found)) is not None]
 
 
 def _unreadable_items(kind: SparseList, found: pa.ListType) -> str | None:
@@ -160,6 +177,7 @@ def read_column(column: pa.Array, kind: Column, missing: Sequence[str]) -> pa.Ar
     Raises:
         pyarrow.ArrowInvalid: a field is not what it should be.
     """
+    found = _plain(column.type)
     column = _present(column, missing)
     if pa.types.is_string(column.type):
         return _checked(read_fields(column.cast(text_type(kind, as_text=True)), kind), kind)
@@ -170,8 +188,8 @@ def read_column(column: pa.Array, kind: Column, missing: Sequence[str]) -> pa.Ar
             return _times(column, written)
         case Label(at_least=None, positive=()):
             return read_fields(_whole(column).cast(pa.string()).cast(pa.binary()), kind)
-        case Label(at_least=None):
-            return read_fields(column.cast(pa.string()).cast(pa.binary()), kind)
+        case Label(at_least=None, positive=words):
+            return _labels_in_words(column, _equal_words(words, found))
         case Label() | Weight() | Dense(log=False):
             return read_fields(_numbers(column), kind)
         case Dense():
@@ -211,6 +229,18 @@ def _plain(found: pa.DataType) -> pa.DataType:
     if pa.types.is_large_list(found) or pa.types.is_fixed_size_list(found):
         return pa.list_(found.value_type)
     return found
+
+
+def _labels_in_words(column: pa.Array, positive: Sequence[pa.Scalar]) -> pa.UInt8Array:
+    """Labels `[n]`, 1 where a number is one of those that are positive.
+
+    Raises:
+        pyarrow.ArrowInvalid: a label is missing.
+    """
+    if column.null_count:
+        raise pa.ArrowInvalid("a label is missing")
+    equal = [pc.equal(column, number.cast(column.type)) for number in positive]
+    return reduce(pc.or_, equal).cast(pa.uint8())
 
 
 def _numbers(column: pa.Array) -> pa.DoubleArray:

@@ -110,6 +110,9 @@ def write_shards(given: StageInputs, skipped_rows: Sequence[str]) -> ShardManife
     written = tuple(shards[planned.name] for planned in plan)
     if settings.like is not None:
         team.first_does(lambda: given.progress(unseen_note(given, vocabularies, id_maps)))
+    if settings.labelled:
+        for note in constant_labels(layout.labels, written[: len(train)]):
+            given.progress(note)
     features = team.first_does(lambda: [_feature_info(column, rows) for column in layout.features])
     return ShardManifest(
         schema_version=SCHEMA_VERSION,
@@ -155,6 +158,22 @@ def _require_rows(given: StageInputs) -> None:
         half = "" if settings.test_half is None else f", and the {settings.test_half} half of them is for tests"
         held = f"the last {settings.test_files} of {len(given.work.state.inputs)} files hold {rows - given.train_rows}"
         given.progress(f"note: no row is left for tests: {held} good rows{half}")
+
+
+def constant_labels(labels: Sequence[str], train: Sequence[ShardInfo]) -> Iterator[str]:
+    """A note for each label that has one value in all of several training rows, from which no model learns.
+
+    Args:
+        labels: names of the labels.
+        train: the shards of the training rows.
+    """
+    rows = sum(shard.rows for shard in train)
+    if rows < 2:
+        return
+    positives = zip(*((shard.positives, *shard.more_positives) for shard in train), strict=True)
+    for label, ones in zip(labels, map(sum, positives), strict=True):
+        if ones in (0, rows):
+            yield f"note: label {label} is {int(ones > 0)} in all {rows} training rows; check the column and its rule"
 
 
 def _refuse(problem: DataError) -> NoReturn:

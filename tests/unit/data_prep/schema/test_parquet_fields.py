@@ -283,3 +283,67 @@ def test_a_text_that_is_not_utf8_spoils_its_row_alone(tmp_path: Path, kind: str,
     found = prepared(tmp_path, tmp_path / "rows", column, skip_bad_rows=1)
     assert found["skipped"] == (f"{tmp_path / 'rows'}:2: x holds 'b\\xffb', which is no UTF-8 text",)
     assert found["label"] == [0, 1]
+
+
+LABELS_IN_WORDS = {
+    "booleans": (pa.array([True, False, True]), '["True"]', [1, 0, 1]),
+    "booleans that are false": (pa.array([True, False, True]), '["FALSE", "no"]', [0, 1, 0]),
+    "booleans by a number": (pa.array([True, False, True]), '["1"]', [1, 0, 1]),
+    "integers": (pa.array([1, 2, 1], pa.int8()), '["1.0"]', [1, 0, 1]),
+    "double numbers": (pa.array([1.0, 2.5, 0.1]), '["1", "0.10"]', [1, 0, 1]),
+    "single numbers": (pa.array([1.0, 2.5, 0.1], pa.float32()), '["1", "0.1"]', [1, 0, 1]),
+    "half numbers": (pa.array([1.0, 2.5, 0.1], pa.float16()), '["1", "0.1"]', [1, 0, 1]),
+    "decimal numbers": (pa.array([100, 250, 100], pa.int64()).cast(pa.decimal128(20, 0)), '["1e2"]', [1, 0, 1]),
+    "large integers": (pa.array([2**53 + 1, 2**53, 2**53 + 1]), f'["{2**53 + 1}"]', [1, 0, 1]),
+    "a dictionary of numbers": (pa.array([1.0, 2.5, 1.0]).dictionary_encode(), '["1"]', [1, 0, 1]),
+    "texts": (["yes", "1.0", "yes"], '["yes", "1"]', [1, 0, 1]),
+}
+
+
+@pytest.mark.parametrize("what", LABELS_IN_WORDS)
+def test_words_of_a_label_equal_what_they_mean(tmp_path: Path, what: str) -> None:
+    labels, words, expected = LABELS_IN_WORDS[what]
+    pa_parquet.write_table(pa.table({"click": [0, 1, 1], "item": ["x"] * 3, "bought": labels}), tmp_path / "rows")
+    found = prepared(tmp_path, tmp_path / "rows", f'bought = {{ kind = "label", positive = {words} }}')
+    assert [label for _, label in found["label"]] == expected
+
+
+@pytest.mark.parametrize(
+    ("labels", "word"),
+    [
+        (pa.array([True, False, True]), "yes"),
+        (pa.array([True, False, True]), "2"),
+        (pa.array([1.0, 0.0, 1.0]), "true"),
+        (pa.array([1, 0, 1], pa.int8()), "200"),
+        (pa.array([1, 0, 1]), "0.5"),
+    ],
+)
+def test_words_that_no_label_equals_are_refused(tmp_path: Path, labels: pa.Array, word: str) -> None:
+    pa_parquet.write_table(pa.table({"click": [0, 1, 1], "item": ["x"] * 3, "bought": labels}), tmp_path / "rows")
+    problem = (
+        f"/rows: column bought holds {labels.type}, no value of which can be one of positive = ['{word}']: give "
+        "numbers, of booleans true or false, or at_least, or leave positive out where labels are 0 and 1; correct "
+    )
+    with pytest.raises(DataError, match=re.escape(problem)):
+        prepared(tmp_path, tmp_path / "rows", f'bought = {{ kind = "label", positive = ["{word}"] }}')
+
+
+@pytest.mark.parametrize("labels", [pa.array([True, None]), pa.array([1.0, float("nan")]), pa.array([1, None])])
+def test_a_label_in_words_that_is_missing_is_a_bad_row(tmp_path: Path, labels: pa.Array) -> None:
+    pa_parquet.write_table(pa.table({"click": [0, 1], "item": ["x"] * 2, "bought": labels}), tmp_path / "rows")
+    with pytest.raises(DataError, match=r"/rows:2: bought is '(nan)?', so that its label is missing"):
+        prepared(tmp_path, tmp_path / "rows", 'bought = { kind = "label", positive = ["1"] }')
+
+
+@pytest.mark.parametrize(("value", "said"), [(0.0, 0), (7.0, 1)])
+def test_a_label_that_is_always_the_same_is_told_at_the_end(tmp_path: Path, value: float, said: int) -> None:
+    """Of the training rows: those for tests hold both labels."""
+    rows = {"click": [0, 1] * 5, "item": ["x"] * 10, "bought": [value] * 8 + [7.0, 0.0]}
+    pa_parquet.write_table(pa.table(rows), tmp_path / "rows")
+    columns = 'bought = { kind = "label", positive = ["7"] }'
+    (tmp_path / "schema.toml").write_text(SCHEMA.format(missing="[]", columns=columns))
+    schema, lines = to_document(load_schema(str(tmp_path / "schema.toml"))), []
+    settings = PrepareSettings("schema", schema=schema, test_fraction=0.2, rows_per_shard=3)
+    prepare_clicks([str(tmp_path / "rows")], tmp_path / "out", settings, lines.append)
+    notes = [line for line in lines if line.startswith("note: label")]
+    assert notes == [f"note: label bought is {said} in all 8 training rows; check the column and its rule"]
