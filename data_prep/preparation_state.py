@@ -126,12 +126,22 @@ def resume_or_start(output: Path, wanted: PreparationState) -> WorkFolder:
             _refuse_other(output, "an unfinished preparation", found.inputs, found.settings, wanted)
             _refuse_other_layout(output, found.layout, wanted.layout)
             return _finished_pieces(output, found)
-    elif any(file for file in output.iterdir() if file.name != LOCK_NAME and not file.name.endswith(".partial")):
+    elif any(map(_is_foreign, output.iterdir())):
         raise DataError(f"{output}: the folder is not empty and holds no preparation; choose another output folder")
-    parts_folder.mkdir(exist_ok=True)
-    with atomic_write(path) as partial:
+    with atomic_write(path) as partial:  # first, so that a kill or a full disk leaves nothing that would be foreign
         partial.write_text(json.dumps(asdict(wanted), indent=1) + "\n", encoding="utf-8")
+    parts_folder.mkdir(exist_ok=True)
     return WorkFolder(output, wanted)
+
+
+def _is_foreign(file: Path) -> bool:
+    """Whether a file of a folder without `preparation.json` is there for another reason than a preparation.
+
+    An empty folder of parts is what earlier versions left when they were stopped in their first moment.
+    """
+    if file.name == PARTS_FOLDER and file.is_dir():
+        return any(file.iterdir())
+    return file.name != LOCK_NAME and not file.name.endswith(".partial")
 
 
 def _finished_pieces(output: Path, state: PreparationState) -> WorkFolder:

@@ -1,5 +1,6 @@
 """An unfinished preparation goes on from what is whole, and only as what it began as."""
 
+import errno
 import json
 import os
 from collections.abc import Callable
@@ -94,6 +95,38 @@ def test_what_was_half_written_goes(tmp_path: Path) -> None:
     (begun_there.parts_folder / ".rows-000000-00000.arrow.7.partial").touch()
     resume_or_start(output, WANTED)
     assert [path.name for path in output.rglob("*.partial")] == []
+
+
+@pytest.mark.parametrize("failing", ["preparation.json", "parsed"])
+def test_a_folder_that_was_left_in_the_first_moment_is_taken_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    """Here by a disk that is full when the first or the second of its files is made; a kill there leaves the same."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    output = tmp_path / "out"
+    output.mkdir()
+    with monkeypatch.context() as patch:
+        if failing == "parsed":
+            patch.setattr(Path, "mkdir", full)
+        else:
+            patch.setattr(Path, "write_text", full)
+        with pytest.raises(OSError, match="No space left on device"):
+            resume_or_start(output, WANTED)
+    resume_or_start(output, WANTED).note_part(PART)
+    assert resume_or_start(output, WANTED).parts == (PART,)
+
+
+def test_an_empty_folder_of_parts_is_no_other_file_but_a_full_one_is(tmp_path: Path) -> None:
+    """Earlier versions left an empty one."""
+    for name in ("empty", "full"):
+        (tmp_path / name / "parsed").mkdir(parents=True)
+    resume_or_start(tmp_path / "empty", WANTED).note_part(PART)
+    (tmp_path / "full" / "parsed" / "notes.txt").touch()
+    with pytest.raises(DataError, match="the folder is not empty and holds no preparation"):
+        resume_or_start(tmp_path / "full", WANTED)
 
 
 @pytest.mark.parametrize(
