@@ -21,7 +21,7 @@ from bagpipe_hpc.storage.output_errors import writing_to
 from bagpipe_hpc.storage.run_lock import LOCK_NAME
 from bagpipe_hpc.storage.shards.entries import InputInfo, ShardInfo
 from bagpipe_hpc.storage.shards.manifest import MANIFEST_NAME, UNFINISHED_NAME, ShardManifest, load_manifest
-from bagpipe_hpc.terminal import shortened
+from bagpipe_hpc.terminal import printable, shortened
 from data_prep.parsed_rows import Part
 
 STATE_VERSION = 4
@@ -105,6 +105,11 @@ class WorkFolder:
 def describe_inputs(sources: Sequence[Path]) -> tuple[InputInfo, ...]:
     """Identify input files by name, size and time of the last change. A moved folder is the same input."""
     return tuple(InputInfo(source.name, source.stat().st_size, source.stat().st_mtime_ns) for source in sources)
+
+
+def shown_names(names: Iterable[str]) -> str:
+    """Names of input files for a message, in which nothing commands a terminal."""
+    return ", ".join(printable(name, is_layout_kept=False) for name in names)
 
 
 def resume_or_start(output: Path, wanted: PreparationState) -> WorkFolder:
@@ -199,7 +204,7 @@ def _refuse_other(
     cure = f"choose another output folder, or remove {output} to start anew"
     if tuple(inputs) != wanted.inputs:
         names = sorted({source.file for source in set(inputs) ^ set(wanted.inputs)})
-        difference = f"different or changed: {', '.join(names)}" if names else "in another order"
+        difference = f"different or changed: {shown_names(names)}" if names else "in another order"
         raise DataError(f"{output}: holds {what} of other inputs ({difference}); {cure}")
     settings_asked = json.loads(json.dumps(wanted.settings))  # as they are recorded: lists for tuples
     aside = {FITTED} - settings_asked.keys()  # what is fitted follows from the rows themselves

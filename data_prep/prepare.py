@@ -36,6 +36,7 @@ from data_prep.preparation_state import (
     naming_output,
     remove_unfinished,
     resume_or_start,
+    shown_names,
 )
 from data_prep.prepare_settings import PrepareSettings
 from data_prep.ranks.progress import Progress
@@ -249,6 +250,5 @@ def _require_unchanged(work: WorkFolder, sources: Sequence[Path]) -> None:
     """Refuse inputs that changed: it is unknown whether their rows were read before or after that."""
     for old, source in zip(work.state.inputs, sources, strict=True):
         if not source.exists() or (old,) != describe_inputs([source]):
-            raise DataError(
-                f"{old.file}: changed while it was read; remove {work.output} and run bagpipe prepare again"
-            )
+            told = f"changed while it was read; remove {work.output} and run bagpipe prepare again"
+            raise DataError(f"{shown_names([old.file])}: {told}")

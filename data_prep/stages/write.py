@@ -23,6 +23,7 @@ from data_prep.formats.columns import Sparse, SparseList, table_of
 from data_prep.formats.layout import RowLayout
 from data_prep.ordered_map import ordered_map
 from data_prep.parsed_rows import ParsedRows
+from data_prep.preparation_state import shown_names
 from data_prep.ranks.board import Stage, Tell
 from data_prep.sample_encoder import SampleEncoder
 from data_prep.stages.count import make_vocabularies, unseen_note
@@ -145,7 +146,7 @@ def _require_rows(given: StageInputs) -> None:
         DataError: there is no row to train on.
     """
     rows, settings = given.rows.rows, given.settings
-    named = ", ".join(source.file for source in given.work.state.inputs)
+    named = shown_names(source.file for source in given.work.state.inputs)
     if rows == 0:
         problem: DataError = NoRowsError(f"{named}: 0 good rows; check the inputs")
         given.team.each_does(lambda: _refuse(problem))

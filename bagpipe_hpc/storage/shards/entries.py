@@ -128,16 +128,24 @@ class ShardInfo:
         return {name: value for name, value in asdict(self).items() if value != ()}
 
 
+def is_recorded_name(name: str) -> bool:
+    """Whether a file may have this name. It is for a record alone: what is opened must be a `FileName`."""
+    return name != "" and "/" not in name and "\0" not in name
+
+
+RecordedName = Annotated[str, Must(is_recorded_name, "the name of a file without its folder")]
+
+
 @dataclass(frozen=True)
 class InputInfo:
-    """An input file as it was when it was prepared.
+    """An input file as it was when it was prepared. No program opens it by this record.
 
     Attributes:
-        file: name without its folder.
+        file: name without its folder. It may hold control characters: show it with `terminal.printable`.
         bytes: size.
         modified_ns: time of the last change, nanoseconds since 1970.
     """
 
-    file: FileName
+    file: RecordedName
     bytes: Count
     modified_ns: Integer

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,9 +12,12 @@ import pytest
 
 import data_prep.parsed_rows
 import data_prep.stages.parse
+from bagpipe_hpc.cli.commands import main
 from bagpipe_hpc.errors import ConfigError, DataError
 from bagpipe_hpc.kernels.shared_library import is_built
 from bagpipe_hpc.storage.run_lock import Owner, RunLock
+from bagpipe_hpc.storage.shards.manifest import load_manifest
+from bagpipe_hpc.terminal import printable
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
 from data_prep.ranks.board import Stage, Tell
@@ -111,6 +115,33 @@ def test_preparing_again_changes_nothing(tmp_path: Path) -> None:
     assert prepare_clicks([source], tmp_path / "out", PrepareSettings(), progress.append) == first
     assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()} == before
     assert "already prepared" in progress[0]
+
+
+@pytest.mark.parametrize(
+    "name", ["clicks\u00a0of today", "two\nlines", "back\\slash", "d:clicks", "\x1b[31mred", "\u202eturned"]
+)
+def test_inputs_may_have_any_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    """The folder is finished, read, found again, and gone on with after a kill; no name commands a terminal."""
+    small_blocks(monkeypatch, part_rows=10)
+    lines = random_rows(30, seed=4)
+    source, killed = write_text(tmp_path / name, lines), tmp_path / "killed"
+    for out in (tmp_path / "out", killed):
+        if out == killed:
+            with pytest.raises(KilledError):
+                prepare_clicks([source], out, PrepareSettings(), kill_at("counted"))
+        assert_holds(out, prepare_clicks([source], out, PrepareSettings(), silent), prepare_naively(lines, 2, 0.1))
+        told: list[str] = []
+        prepare_clicks([source], out, PrepareSettings(), told.append)
+        assert "already prepared" in told[0]
+    assert load_manifest(killed).inputs[0].file == name
+    assert main(["inspect", str(killed)]) == 0
+    (shown,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("inputs"))
+    assert shown.removeprefix("inputs").strip() == printable(name, is_layout_kept=False)
+    write_text(tmp_path / name, lines[1:])
+    with pytest.raises(DataError, match=re.escape(f"changed: {printable(name, is_layout_kept=False)}); ")):
+        prepare_clicks([source], killed, PrepareSettings(), silent)
 
 
 @pytest.mark.parametrize("finished", [True, False])

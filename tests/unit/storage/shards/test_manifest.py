@@ -192,6 +192,14 @@ def test_hostile_features_labels_and_weights(tmp_path: Path, problem: str) -> No
         load_manifest(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["", "a/b", "../day", "a\0"])
+def test_an_input_has_a_name_without_a_folder(tmp_path: Path, name: str) -> None:
+    """Any other name may be that of a file, and no file is opened by it."""
+    (tmp_path / "manifest.json").write_text(replace(MANIFEST, inputs=(InputInfo(name, 1, 1),)).to_json())
+    with pytest.raises(DataError, match=r"inputs\[0\].file is '.*' instead of the name of a file without its folder"):
+        load_manifest(tmp_path)
+
+
 @pytest.mark.parametrize("field", ["rows", "train", "sha256"])
 def test_a_field_that_is_given_twice(tmp_path: Path, field: str) -> None:
     text = MANIFEST.to_json()
