@@ -5,8 +5,10 @@ Shapes: `n` fields, `V` values of a column of lists.
 
 import math
 import re
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -35,9 +37,26 @@ _VALUE_TYPES = {
     Values.INTEGER: pa.int64(),
     Values.TEXT: pa.string(),
 }
-_WITH_ZONES = ("%z", "%Z", "%s")
+_WITH_ZONES = {"z", "Z", "s"}
 _ZERO_BEFORE = r"\b0(\d)\b"
-_SHORT_PATTERNS = {"%F": "%Y-%m-%d", "%T": "%H:%M:%S", "%R": "%H:%M", "%D": "%m/%d/%y", "%e": "%d", "%h": "%b"}
+_CONVERSION = re.compile(r"%(?:[EO](?=[a-zA-Z]))?(.)", re.DOTALL)
+"""A conversion of C's strptime, with a modifier that means nothing here, or `%%`."""
+_WRITTEN_AS = {"k": "%H", "l": "%I", "n": " ", "t": " "}
+"""What times are written out with, where Arrow does not write a conversion, or blanks are as good."""
+_PYTHON_FORMS = {
+    "F": "%Y-%m-%d",
+    "T": "%H:%M:%S",
+    "R": "%H:%M",
+    "D": "%m/%d/%y",
+    "r": "%I:%M:%S %p",
+    "e": "%d",
+    "h": "%b",
+    **_WRITTEN_AS,
+}
+"""What Python has in place of conversions that it lacks."""
+_PADDED = ("e", "k", "l")
+"""Conversions of numbers of which one digit has a blank before it, not a zero."""
+_PADDING = re.compile(r" (?=\d(?!\d))")
 _SOME_TIME = datetime(2021, 3, 4, 5, 6, 7, tzinfo=UTC)
 _PER_SECOND = {"seconds": 1, "milliseconds": 1000}
 
@@ -159,28 +178,32 @@ def _read_times(texts: pa.StringArray, written: str) -> pa.Int64Array:
 
     C's `strptime` accepts more than the pattern: spaces, `March` for `%b`, the year 21 for `%Y`. And it turns the 30th
     of February into the 2nd of March, and a 60th second into the next minute. So each time is written out again. Where
-    the result differs from the text by more than capitals and a zero, or is unknown, Python must read the same time.
+    the result differs from the text by more than capitals, blanks and a zero, or is unknown, Python must read the same
+    time. If Python has no such pattern, a result that differs is refused, and one that is unknown is let pass.
     """
     times = pc.strptime(texts, written, "s")
-    doubtful = _differ(*_written_out(texts, times, written))
-    for number in np.flatnonzero(doubtful).tolist():
+    local, again = _written_out(texts, times, written)
+    for number in np.flatnonzero(_differ(local, again)).tolist():
         text, second = texts[number].as_py(), times[number].value
-        if _read_by_python(text, written) not in (None, second):
+        read = _read_by_python(text, written)
+        if read != second and (read is not None or again[number].is_valid):
             raise pa.ArrowInvalid(f"{text}: is another time")
     return times.cast(pa.int64())
 
 
 def _written_out(texts: pa.StringArray, times: pa.TimestampArray, written: str) -> tuple[pa.StringArray, pa.Array]:
     """Texts `[n]`, and their times written out again `[n]`, null where that is impossible; both without an offset."""
-    pattern = written.removesuffix("%z")
-    if any(zone in pattern for zone in _WITH_ZONES):
+    pattern = _with_forms(written, _WRITTEN_AS)
+    conversions = _CONVERSION.findall(pattern)
+    ends_with_offset = pattern.endswith("%z") and conversions[-1] == "z"
+    if _WITH_ZONES.intersection(conversions[:-1] if ends_with_offset else conversions):
         return texts, pa.nulls(len(texts), pa.string())
-    if pattern == written:
-        return texts, write_times(times, written)
+    if not ends_with_offset:
+        return texts, write_times(times, pattern)
     parts = pc.extract_regex(texts, r"^(?P<local>.*?)(?P<zone>Z|[-+]\d\d:?\d\d)$")
     zones = parts.field("zone").dictionary_encode()
     of_texts = pa.array(map(_offset, zones.dictionary.to_pylist()), pa.duration("s")).take(zones.indices)
-    return parts.field("local"), write_times(pc.add(times, of_texts), pattern)
+    return parts.field("local"), write_times(pc.add(times, of_texts), pattern.removesuffix("%z"))
 
 
 def _offset(zone: str) -> timedelta | None:
@@ -192,11 +215,17 @@ def _offset(zone: str) -> timedelta | None:
 
 
 def _differ(texts: pa.StringArray, others: pa.StringArray) -> NDArray[np.bool_]:
-    """Whether texts `[n]` differ by more than capitals and a zero before a digit, bool `[n]`; nulls always differ."""
+    """Whether texts `[n]` differ by more than capitals, more blanks and a zero before a digit, bool `[n]`.
+
+    Nulls always differ.
+    """
     differ: NDArray[np.bool_] = pc.not_equal(texts, others).fill_null(True).to_numpy(zero_copy_only=False)
     some = pa.array(differ)
     texts, others = (
-        pc.replace_substring_regex(pc.ascii_lower(array.filter(some)), _ZERO_BEFORE, r"\1") for array in (texts, others)
+        pc.replace_substring_regex(
+            pc.replace_substring_regex(pc.ascii_lower(array.filter(some)), r"\s+", " "), _ZERO_BEFORE, r"\1"
+        )
+        for array in (texts, others)
     )
     differ[differ] = pc.not_equal(texts, others).fill_null(True).to_numpy(zero_copy_only=False)
     return differ
@@ -210,11 +239,24 @@ def _read_by_python(text: str, written: str) -> int | None:
     """
     if (pattern := _python_pattern(written)) is None:
         return None
-    try:
-        read = datetime.strptime(text, pattern)
-    except ValueError as error:
-        raise pa.ArrowInvalid(str(error)) from None
-    return math.floor((read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp())
+    refusal = ""
+    for with_zeros in _without_padding(text, written):
+        try:
+            read = datetime.strptime(with_zeros, pattern)
+        except ValueError as error:
+            refusal = refusal or str(error)
+            continue
+        return math.floor((read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp())
+    raise pa.ArrowInvalid(refusal)
+
+
+def _without_padding(text: str, written: str) -> Iterator[str]:
+    """A time, and then the same with zeros in place of blanks that may be those of numbers that are padded with one."""
+    padded = sum(conversion in _PADDED for conversion in _CONVERSION.findall(written))
+    places = [found.start() for found in _PADDING.finditer(text)] if padded else []
+    for number in range(padded + 1):
+        for chosen in combinations(places, number):
+            yield "".join("0" if place in chosen else letter for place, letter in enumerate(text))
 
 
 def _groups(column: pa.Array, values: Values) -> pa.Int64Array:
@@ -303,14 +345,17 @@ def _time_problem(written: str, field: bytes) -> str | None:
 @cache
 def _python_pattern(written: str) -> str | None:
     """A pattern of C's strptime for Python's, which lacks the short forms; None where Python has no equivalent."""
-    pattern = written
-    for short, long in _SHORT_PATTERNS.items():
-        pattern = pattern.replace(short, long)
+    pattern = _with_forms(written, _PYTHON_FORMS)
     try:
         datetime.strptime(_SOME_TIME.strftime(pattern), pattern)
     except ValueError:
         return None
     return pattern
+
+
+def _with_forms(written: str, forms: Mapping[str, str]) -> str:
+    """A pattern with others in place of some conversions, and without modifiers."""
+    return _CONVERSION.sub(lambda found: forms.get(found[1], f"%{found[1]}"), written)
 
 
 def _list_problem(column: SparseList, field: bytes) -> str | None:

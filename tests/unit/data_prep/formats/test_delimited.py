@@ -155,6 +155,41 @@ def test_a_time_that_is_written_in_another_way_is_bad_whatever_stands_beside_it(
     assert len(bad) == (1 if written != "%G-%V-%u" and b"," in beside else 2)
 
 
+PATTERNS_OF_C = [
+    ("%Y-%m-%d %k:%M", "2021-03-04  5:06", "2021-02-30  5:06"),
+    ("%Y-%m-%d %k:%M", "2021-03-04 5:06", "2021-02-30 5:06"),
+    ("%Y-%m-%d %k:%M", "2021-03-04 05:06", " 2021-03-04 05:06"),
+    ("%Y-%m-%dT%k:%M", "2021-03-04T 5:06", "2021-03-04T  5:06"),
+    ("%k:%M %e.%m.%Y", " 5:06  4.3.2021", " 5:06 30.2.2021"),
+    ("%k:%M %e.%m.%Y", " 5:06 4.3.2021", "  5:06 4.3.2021"),
+    ("%l:%M %p %F", " 5:06 AM 2021-03-04", " 5:06 AM 2021-02-30"),
+    ("%Y-%m-%d%t%H:%M", "2021-03-04\t05:06", "2021-03-0405:06"),
+    ("%Y-%m-%d%n%H:%M", "2021-03-04  05:06", "2021-02-30 05:06"),
+    ("%Y-%m-%d %OH:%M", "2021-03-04 05:06", "2021-02-30 05:06"),
+    ("%EY-%m-%d %R", "2021-03-04 5:06", "2021-02-30 5:06"),
+    ("%C%y-%m-%d %R", "2021-03-04 5:06", "2021-02-30 5:06"),
+    ("%C%y-%m-%dT%R%z", "2021-03-04T06:06+0100", "2021-02-30T06:06+0100"),
+    ("%D %r", "03/04/21 05:06:00 am", "02/30/21 05:06:00 am"),
+    ("%%k %F %%T %R%%s", "%k 2021-03-04 %T 05:06%s", "%k 2021-02-30 %T 05:06%s"),
+    ("%%F%C%y-%m-%d %R%%s", "%F2021-03-04 05:06%s", "%F2021-02-30 05:06%s"),
+]
+
+
+@pytest.mark.parametrize(("written", "good", "bad"), PATTERNS_OF_C)
+def test_times_by_patterns_that_python_lacks_are_those_that_stand_there(written: str, good: str, bad: str) -> None:
+    columns = (Label("label"), Sparse("item"), Time("time", written))
+    rows, found = parser_of(TextLayout(columns, ",")).parse_block(f"1,a,{good}\n0,b,{bad}".encode())
+    assert rows.column("timestamp").to_pylist() == [1_614_834_360]
+    assert found == [BadLine(1, f"time is {bad!r}, which is not written as {written!r} says")]
+
+
+def test_seconds_since_1970_are_read_whatever_python_has() -> None:
+    """Neither Arrow nor Python writes them out."""
+    columns = (Label("label"), Sparse("item"), Time("time", "at %s"))
+    rows, bad = parser_of(TextLayout(columns, ",")).parse_block(b"1,a,at 1614834360\n0,b,at 7")
+    assert (bad, rows.column("timestamp").to_pylist()) == ([], [1_614_834_360, 7])
+
+
 @pytest.mark.parametrize("beside", [b"1,b,2021-03-04T05:06:07Z", b"x"])
 def test_times_with_an_offset_from_utc(beside: bytes) -> None:
     columns = (Label("label"), Sparse("item"), Time("time", "%Y-%m-%dT%H:%M:%S%z"))
