@@ -40,6 +40,8 @@ READY = Path(__file__).parent / "ready"
 """Folder of the schemas that come with the package; their short names are the names of the files."""
 
 _MOST_BYTES = 1 << 20
+_FLOAT_INTEGERS = 1 << 53
+"""Integers below are read as floats, which hold them exactly."""
 _NAMED = {"tab": "\t", "comma": ",", "semicolon": ";", "space": " ", "pipe": "|"}
 _TAKEN = ("label", "dense", "weight", TIMESTAMP, GROUP)
 """Names that shards use for what they hold besides features."""
@@ -257,10 +259,11 @@ def column_toml(column: SchemaColumn) -> str:
 
 
 def _short(value: Any) -> Any:
-    """A value in which floats that equal whole numbers are replaced by these."""
+    """A value in which floats that equal whole numbers are replaced by these, as far as these are read as floats."""
     if isinstance(value, list):
         return [_short(item) for item in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    is_short = isinstance(value, float) and value.is_integer() and abs(value) < _FLOAT_INTEGERS
+    return int(value) if is_short else value
 
 
 def _column_document(column: SchemaColumn) -> dict[str, Any]:
@@ -302,7 +305,7 @@ def _entry(kind: type[Any], keys: Mapping[str, Any], where: str) -> Any:
         wanted = types[names[key]]
         if isinstance(wanted, UnionType):
             wanted = next(part for part in get_args(wanted) if part is not NoneType)
-        if wanted is float and isinstance(value, int) and abs(value) >= 1 << 53:
+        if wanted is float and isinstance(value, int) and abs(value) >= _FLOAT_INTEGERS:
             raise ConfigError(f"{where}: {key} = {value!r}: {CURES[float]} of at most 53 bits")
         values[names[key]] = converted(value, wanted, key, where)
     try:

@@ -8,7 +8,7 @@ import pytest
 from bagpipe_hpc.config.values import toml_value
 from bagpipe_hpc.errors import ConfigError
 from data_prep.formats.fields import problem
-from data_prep.schema.columns import CategoricalColumn
+from data_prep.schema.columns import CategoricalColumn, LabelColumn, NumericColumn
 from data_prep.schema.document import READY, column_toml, load_schema, schema_of, to_document
 from data_prep.schema.rows import field_of
 
@@ -182,6 +182,20 @@ def test_ready_schemas_are_read_by_their_short_names_and_written_back(name: str)
     written = tomllib.loads((READY / f"{name}.toml").read_text())
     for section, column in schema.placed():
         assert tomllib.loads(column_toml(column)) == {column.name: written[section][column.name]}
+
+
+@pytest.mark.parametrize("number", [3664189229106636800.0, 1e16, 2.0**53, 2.0**53 - 1, -1e20, 1e30, 7.0, 0.1])
+@pytest.mark.parametrize("key", ["at_least", "clip", "bucketise", "missing"])
+def test_large_numbers_are_read_as_they_were_written(tmp_path: Path, key: str, number: float) -> None:
+    """Whole ones beyond 53 bits with an exponent: as integers they are refused."""
+    columns = {
+        "at_least": LabelColumn(name="x", at_least=number),
+        "clip": NumericColumn(name="x", clip=(-abs(number), abs(number))),
+        "missing": NumericColumn(name="x", missing=number),
+        "bucketise": CategoricalColumn(name="x", values="decimal", bucketise=(number,)),
+    }
+    (tmp_path / "my.toml").write_text(f"{GOOD}{column_toml(columns[key])}\n")
+    assert columns[key] in load_schema(str(tmp_path / "my.toml")).columns
 
 
 GOOD_FILLINGS = {
