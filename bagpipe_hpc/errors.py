@@ -120,6 +120,22 @@ def naming_files() -> Iterator[None]:
         raise refused(error) from error
 
 
+def not_text(given: str) -> str | None:
+    """Why what was given cannot be used, where it holds bytes that are no text in this locale; None where it does not.
+
+    Such bytes of the command line and of files' names arrive as lone surrogates.
+
+    Returns:
+        What is wrong and the cure, to follow the value as Python writes it, which a terminal can show.
+    """
+    if not any("\ud800" <= letter <= "\udfff" for letter in given):
+        return None
+    return (
+        f"holds bytes that are no text in this locale ({sys.getfilesystemencoding()}); use one of UTF-8, such as "
+        "LC_ALL=C.UTF-8, and names that are UTF-8"
+    )
+
+
 _OF_THREADS = ("can't start new thread", "Failed to launch worker thread")
 """What Python and Arrow say where the system starts no further thread."""
 _OF_MEMORY = ("failed to map segment", "can't allocate memory", "Cannot allocate memory")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bagpipe_hpc.cluster.allocator import keep_freed_arrays
-from bagpipe_hpc.errors import CapacityError, ConfigError, DataError
+from bagpipe_hpc.errors import CapacityError, ConfigError, DataError, not_text
 from bagpipe_hpc.storage.run_lock import LOCK_NAME, RunLock
 from bagpipe_hpc.storage.shards.check import verify_shards
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, save_manifest
@@ -80,7 +80,7 @@ def prepare_clicks(
         DataError: an input is missing, damaged or malformed, or `output` holds something else or cannot be written.
         CapacityError: the disk is full, or memory is too small for the unseen buckets.
         ConfigError: there is no such source format, its settings are wrong, native code is asked for and was not
-            built, or another preparation uses the folder.
+            built, the name of `output` is no text, or another preparation uses the folder.
         OtherRankError: on all ranks but the first, which raises the error itself.
     """
     team = team or alone(progress, worker_threads())
@@ -189,6 +189,9 @@ def _begin(
 ) -> _Begun | ShardManifest:
     """Check the inputs and the folder, and lock it; returns the manifest instead if the folder is already finished."""
     sources = find_sources(inputs)
+    if problem := not_text(str(output)):  # pyarrow takes no such name
+        named = f"--output {str(output)!r}" if made_for is None else repr(str(made_for.absolute().parent))
+        raise ConfigError(f"{named}: {problem}")
     if how.earlier is not None and output.exists() and output.samefile(how.earlier.directory):
         cure = "these are the earlier rows, whose ids the later ones get; choose another output folder"
         raise ConfigError(f"--output {output}: {cure}")

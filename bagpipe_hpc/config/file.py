@@ -5,7 +5,6 @@ serves every folder that a run is started in.
 """
 
 import difflib
-import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -14,8 +13,8 @@ from typing import Any, get_origin, get_type_hints
 
 from bagpipe_hpc.config.doors import Door, SettingError, door_of
 from bagpipe_hpc.config.schema import Config
-from bagpipe_hpc.config.values import BARE_KEY, CURES, converted, is_default, is_text, toml_value, written_value
-from bagpipe_hpc.errors import ConfigError, FileError, read_small
+from bagpipe_hpc.config.values import BARE_KEY, CURES, converted, is_default, toml_value, written_value
+from bagpipe_hpc.errors import ConfigError, FileError, not_text, read_small
 
 _MOST_BYTES = 1 << 20
 """Largest configuration file; all settings with their meanings take a fiftieth of that."""
@@ -258,12 +257,8 @@ def _split_override(text: str, types: dict[str, object]) -> tuple[str, object]:
     if not equals:
         raise ConfigError(f"{source}: has no value; write section.field=value, such as train.seed=2")
     _require_known(key, written, types, source)
-    if not is_text(written):
-        known = sys.getfilesystemencoding()
-        raise ConfigError(
-            f"{source}: {key} = {written!r}: holds bytes that are no text in this locale ({known}); use one of UTF-8, "
-            "such as LC_ALL=C.UTF-8, and names that are UTF-8"
-        )
+    if problem := not_text(written):
+        raise ConfigError(f"{source}: {key} = {written!r}: {problem}")
     return key, written_value(key, written, types[key], source)
 
 

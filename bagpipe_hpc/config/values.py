@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Sequence
 from typing import Any, get_args
 
-from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.errors import ConfigError, not_text
 
 _LARGEST_INT = 2**63 - 1
 _SHOWN_NAMES = 40
@@ -71,7 +71,7 @@ def _fits(value: object, kind: object) -> bool:
 
 def is_text(value: str) -> bool:
     """Whether a TOML file can hold it; bytes of the command line that are no text arrive as lone surrogates."""
-    return not any("\ud800" <= letter <= "\udfff" for letter in value)
+    return not_text(value) is None
 
 
 def is_for_a_shell(path: str) -> bool:

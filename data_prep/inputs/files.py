@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.errors import DataError, not_text
 from data_prep.formats.layout import TextFields
 from data_prep.inputs.text_blocks import BLOCK_BYTES, BYTE_ORDER_MARK, first_bytes, split_first_line
 
@@ -38,14 +38,18 @@ def find_sources(patterns: Sequence[str]) -> list[Path]:
             value, so that day_2 comes before day_10.
 
     Raises:
-        DataError: a pattern matches nothing, or something that is not a file; or a file is named twice, is empty, or is
-            of a kind that is not read.
+        DataError: a pattern matches nothing, or something that is not a file; or a file is named twice, is empty, is of
+            a kind that is not read, or has a name that is no text.
         OSError: a folder may not be searched.
     """
     sources: list[Path] = []
     for pattern in patterns:
         # A name that exists is taken literally, even if it holds brackets.
-        files = [Path(name) for name in ([pattern] if os.path.lexists(pattern) else _matching(pattern))]
+        names = [pattern] if not_text(pattern) or os.path.lexists(pattern) else _matching(pattern)
+        for name in names:
+            if problem := not_text(name):  # pyarrow takes no such name
+                raise DataError(f"{name!r}: {problem}")
+        files = [Path(name) for name in names]
         if "**" in pattern:  # it matches folders, too
             files = [file for file in files if not os.path.isdir(file)]  # noqa: PTH112
         if not files:

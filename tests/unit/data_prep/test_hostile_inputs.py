@@ -3,6 +3,7 @@
 import gzip
 import io
 import os
+import re
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -11,6 +12,9 @@ from pathlib import Path
 import pytest
 
 from bagpipe_hpc.cli.commands import main
+from bagpipe_hpc.errors import ConfigError
+from data_prep.prepare import prepare_clicks
+from data_prep.prepare_settings import PrepareSettings
 from tests.click_rows import random_rows
 
 GOOD = "\n".join(random_rows(30, seed=1)).encode() + b"\n"
@@ -139,3 +143,34 @@ def test_an_output_folder_of_something_else(
     (tmp_path / "out" / name).write_bytes(content)
     assert words in refusal(capsys, "--input", tmp_path / "clicks", "--output", tmp_path / "out")
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == {name: content}
+
+
+NO_TEXT = "b\udcff"
+"""How a name arrives that holds the byte ff."""
+NOT_TEXT = r"'[^']*b\\udcff[^']*': holds bytes that are no text in this locale \(.*\); use one of UTF-8, such as LC_ALL"
+
+
+@pytest.mark.parametrize(
+    ("named", "output"), [(NO_TEXT, "out"), ("*", "out"), (f"{NO_TEXT}*", "out"), ("good", NO_TEXT)]
+)
+def test_names_that_are_no_text_are_refused_before_anything_is_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], named: str, output: str
+) -> None:
+    for name in (NO_TEXT, "good"):
+        (tmp_path / name).write_bytes(GOOD)
+    before = set(tmp_path.iterdir())
+    said = refusal(capsys, "--input", tmp_path / named, "--output", tmp_path / f"{output}.d")
+    assert re.search(NOT_TEXT, said)
+    assert set(tmp_path.iterdir()) == before
+    assert main(["schema", str(tmp_path / NO_TEXT)]) != 0
+    assert re.search(NOT_TEXT, capsys.readouterr().err)
+
+
+def test_a_folder_that_is_no_text_is_named_where_rows_are_prepared_for_a_file(tmp_path: Path) -> None:
+    """As `bagpipe predict` has them prepared, beside its output."""
+    (tmp_path / "good").write_bytes(GOOD)
+    (tmp_path / NO_TEXT).mkdir()
+    found = tmp_path / NO_TEXT / "found.csv"
+    with pytest.raises(ConfigError, match=rf"^'{tmp_path}/b\\udcff': holds bytes that are no text"):
+        prepare_clicks([str(tmp_path / "good")], found.parent / "shards", PrepareSettings(), print, made_for=found)
+    assert list(found.parent.iterdir()) == []
