@@ -108,7 +108,7 @@ def build_graph(edges: Edges, nodes: int, *, directed: bool) -> tuple[Graph, int
 
 def _read(file: Path) -> Edges:
     """The edges of a file."""
-    separator, parts, before = "", [Edges(np.empty(0, np.int64), np.empty(0, np.int64))], 0
+    separator, parts = "", [Edges(np.empty(0, np.int64), np.empty(0, np.int64))]
     for block in read_blocks(file, TextPosition()):
         text = block.text
         if not separator:
@@ -119,16 +119,11 @@ def _read(file: Path) -> Edges:
         try:
             edges = _parse(text, separator)
         except pa.ArrowInvalid as error:
-            raise DataError(f"{file}{_told(error, text, separator, block.end.line)}; {_CURE}") from error
-        for numbers in edges:
-            wrong = np.flatnonzero((numbers < 0) | (numbers >= MOST_NODES))
-            if wrong.size:
-                raise DataError(
-                    f"{file}: edge {before + wrong[0] + 1} has node {numbers[wrong[0]]}; nodes have numbers from 0 to "
-                    f"below {MOST_NODES}"
-                )
+            told = _first_wrong(text, separator, block.end.line)
+            raise DataError(f"{file}{told or f': {str(error).partition(chr(10))[0]}; {_CURE}'}") from error
+        if any(((numbers < 0) | (numbers >= MOST_NODES)).any() for numbers in edges):
+            raise DataError(f"{file}{_first_wrong(text, separator, block.end.line)}")
         parts.append(edges)
-        before += len(edges.sources)
     return Edges(*(np.concatenate(numbers) for numbers in zip(*parts, strict=True)))
 
 
@@ -156,13 +151,24 @@ def _parse(text: bytes, separator: str) -> Edges:
     return Edges(*(table.column(name).to_numpy() for name in names))
 
 
-def _told(error: Exception, text: bytes, separator: str, end: int) -> str:
-    """Names the first line that is not an edge by its number; `end` is the last line's. Else the parser's message."""
+def _first_wrong(text: bytes, separator: str, end: int) -> str:
+    """Names the first line that is no edge, or whose nodes no graph has; `end` is the last line's number.
+
+    Returns:
+        Line, value and cure, to follow the file's name; empty where every line is an edge.
+    """
     between = separator.encode()
-    number = rb'[%b]*"?-?[0-9]+"?[%b]*'.replace(b"%b", b" \t".replace(between, b""))
+    number = rb'[%b]*"?(-?[0-9]+)"?[%b]*'.replace(b"%b", b" \t".replace(between, b""))
     edge = re.compile(number + re.escape(between) + number)
     first = end - count_lines(text) + 1
     for at, line in enumerate(text.splitlines(), first):
-        if line and not edge.fullmatch(line):
-            return f":{at}: {shown(line)} is no edge"
-    return f": {str(error).partition(chr(10))[0]}"
+        if not line:
+            continue
+        if (found := edge.fullmatch(line)) is None:
+            return f":{at}: {shown(line)} is no edge; {_CURE}"
+        for node in found.groups():
+            digits = node.lstrip(b"-0")
+            if len(digits) > len(str(MOST_NODES)) or not 0 <= int(node) < MOST_NODES:
+                told = f"has node {shown(node)[1:-1]}; nodes have numbers from 0 to below {MOST_NODES}"
+                return f":{at}: {told}: correct the line"
+    return ""

@@ -93,7 +93,7 @@ def test_edges_are_the_same_whatever_the_blocks(tmp_path: Path, monkeypatch: pyt
     assert edges.sources.tolist() == list(range(99))
     assert edges.targets.tolist() == list(range(1, 100))
     (tmp_path / "edges").write_text(text + "1 -1\n")
-    with pytest.raises(DataError, match="edges: edge 100 has node -1"):
+    with pytest.raises(DataError, match="edges:120: has node -1; nodes have numbers from 0"):
         read_edges([tmp_path / "edges"])
     (tmp_path / "edges").write_text(text + "1\n")
     with pytest.raises(DataError, match="edges:120: '1' is no edge"):
@@ -120,12 +120,21 @@ def test_the_share_for_tests_is_rounded_as_of_other_rows(tmp_path: Path, fractio
         ({"edges": "0 1\n1  2\n"}, r"edges\.tsv:2: '1  2' is no edge"),
         ({"edges": "0, 1\n1,2,\n"}, r"edges\.tsv:2: '1,2,' is no edge"),
         ({"edges": "# a\n0x1\t1\n"}, r"edges\.tsv:2: '0x1\\t1' is no edge"),
-        ({"edges": f"0\t{1 << 70}\n"}, rf"edges\.tsv: .*{1 << 70}'; an edge is a line of two node numbers"),
+        (
+            {"edges": f"0\t1\n\n0\t{1 << 70}\n"},
+            rf"edges\.tsv:3: has node {1 << 70}; nodes have numbers from 0",
+        ),
+        ({"edges": f"0\t{'7' * 5000}\n"}, r"edges\.tsv:1: has node 7{40}\.\.\.; nodes have numbers from 0 to below"),
+        (
+            {"edges": f"0\t1\n-{1 << 70}\t1\n"},
+            rf"edges\.tsv:2: has node -{1 << 70}; nodes have numbers from 0",
+        ),
         ({"nodes": "node,0x1\n1,1\n0,0x1\n"}, r"nodes\.csv:3: '0x1' is no decimal number; write 16 for 0x10"),
-        ({"edges": "0\t1\n0\t-3\n"}, r"edges\.tsv: edge 2 has node -3; nodes have numbers from 0"),
+        ({"edges": "0\t1\n0\t-3\n"}, r"edges\.tsv:2: has node -3; nodes have numbers from 0"),
+        ({"edges": "# a\r\n\r\n0\t1\r\n\r\n9\t-3\r\n-4\t5"}, r"edges\.tsv:5: has node -3; nodes have numbers from 0"),
         (
             {"edges": f"0\t{1 << 40}\n"},
-            r"edges\.tsv: edge 1 has node 1099511627776; nodes have numbers from 0 to below",
+            r"edges\.tsv:1: has node 1099511627776; nodes have numbers from 0 to below 3000000000: correct",
         ),
         ({"edges": "# nothing\n"}, r"edges\.tsv: no edge; name files"),
         ({"edges": "3\t3\n"}, r"edges\.tsv: no edge leads from one node to another"),
@@ -137,13 +146,29 @@ def test_the_share_for_tests_is_rounded_as_of_other_rows(tmp_path: Path, fractio
         ({"nodes": "id,label\n1,1\n"}, r"nodes\.csv: has no column 'node', or two; it has id, label"),
         ({"nodes": "node\n1\n"}, r"nodes\.csv: has no column 'label', or two"),
         ({"nodes": "node,label\n"}, r"nodes\.csv: has no node; name the nodes to train on"),
-        ({"nodes": "node,label\n1,1\n1,0\n"}, r"nodes\.csv: node 1 comes again in row 2"),
-        ({"nodes": "node,label\n1,\n"}, r"nodes\.csv: column 'label' has a field that is no whole number"),
-        ({"nodes": "node,label\n1,0.5\n"}, r"nodes\.csv: column 'label' has a field that is no whole number"),
-        ({"nodes": "node,label\n-1,0\n"}, r"nodes\.csv: column 'node' is -1 in row 1"),
-        ({"nodes": "node,label\n1,4000\n"}, r"nodes\.csv: column 'label' has class 4000; .* 1000 at most"),
-        ({"nodes": "node,label,x\n1,0,a\n"}, r"nodes\.csv: column 'x' has a field that is no number; all columns but"),
-        ({"nodes": "node,label,x\n1,0,1e99\n"}, r"nodes\.csv: column 'x' is no finite float32 number in row 1"),
+        ({"nodes": "node,label\n1,1\n1,0\n"}, r"nodes\.csv:3: node 1 comes again; name each node once"),
+        ({"nodes": "node,label\n\n1,0\n\n2,\n"}, r"nodes\.csv:5: label is '' instead of a whole number; write a whole"),
+        ({"nodes": "node,label\r\n1,1\r\n2,0.5"}, r"nodes\.csv:3: label is '0\.5', which is no integer; write a whole"),
+        ({"nodes": "\nnode,label\n1,1\nNA,0\n"}, r"nodes\.csv:4: node is 'NA', which is no integer; write a whole"),
+        (
+            {"nodes": f"node,label\n1,1\n{1 << 70},0\n"},
+            rf"nodes\.csv:3: node is '{1 << 70}', which does not fit 64 bits; write a whole",
+        ),
+        ({"nodes": "node,label\n1,0\n-1,0\n-2,0\n"}, r"nodes\.csv:3: node is -1; use 0 or more"),
+        ({"nodes": "node,label\n1,4\n2,4000\n"}, r"nodes\.csv:3: label is class 4000; .* 1000 at most"),
+        (
+            {"nodes": "node,label,x\n1,0,1\n2,0, 2\n3,0,a\n4,0,b\n"},
+            r"nodes\.csv:4: x is 'a', which is no number; all columns but 'node'",
+        ),
+        ({"nodes": "node,label,x\n1,0,1\n2,0,\n"}, r"nodes\.csv:3: x is '' instead of a number; all columns but"),
+        ({"nodes": "node,label,x\n1,0,1\n2,0,nan\n"}, r"nodes\.csv:3: x is 'nan', which is no number; all columns"),
+        ({"nodes": "node,label,x\n1,0,true\n"}, r"nodes\.csv:2: x is 'true', which is no number; all columns but"),
+        ({"nodes": "node,label,x\n1,0,2\n2,0,1e99\n"}, r"nodes\.csv:3: x is '1e99', which is too large for float32"),
+        (
+            {"nodes": "node,label,x\n1,0,2\n\n2,0\n3,0,1,2\n"},
+            r"nodes\.csv:4: 2 comma-separated fields instead of 3; write as many as the header has",
+        ),
+        ({"nodes": "\n\n"}, r"nodes\.csv: holds empty lines alone; write a CSV file with a header"),
         ({"nodes": "node,label,x,x\n1,0,1,2\n"}, r"nodes\.csv: column 'x' is there twice; name each column once"),
     ],
 )
