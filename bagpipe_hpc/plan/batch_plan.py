@@ -159,11 +159,16 @@ class TrainerPlan(PlanRecord):
     """Where each row has one home: how much trainers exchange, `ExchangeCounts` encoded. The five below are there then,
     too."""
     copy_slots: Int32s | None = None
-    """See `Exchange`, as for the next four."""
+    """Slots of rows that live elsewhere and whose copies the slice uses `[C]`; the order of these five is that of
+    `Exchange`."""
     lent_slots: Int32s | None = None
+    """Slots of rows that live here and that both this slice and others use `[N]`."""
     summed_slots: Int32s | None = None
+    """Slots of rows that live here and whose gradients this trainer sums `[R]`: now, then later."""
     sum_places: Int32s | None = None
+    """For each gradient that it sums `[G]`, now, then later: the place of its row among the slots of that part."""
     sent_slots: Int32s | None = None
+    """Slots of rows that live here and of which copies are sent `[E]`; a row stands here once for each who gets it."""
     micro_batches: Int32s | None = None
     """How many of the trainer's samples are in each of its micro-batches `[M]`, at the same weights; None for one. Only
     the last may look up rows that are fetched for this batch."""

@@ -9,7 +9,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from bagpipe_hpc.tools.compare import compare
+from bagpipe_hpc.tools.inspection.compare import compare
 from tests.cluster.emulation import require_emulation, run_on_hosts
 
 RunRanks = Callable[..., CompletedProcess[str]]

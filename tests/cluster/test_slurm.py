@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bagpipe_hpc.tools.compare import compare
+from bagpipe_hpc.tools.inspection.compare import compare
 from data_prep.generate import generate_clicks
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings

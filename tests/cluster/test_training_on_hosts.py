@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bagpipe_hpc.tools.compare import compare
+from bagpipe_hpc.tools.inspection.compare import compare
 from tests.cluster.emulation import require_emulation, run_on_hosts
 from tests.ranks import ROOT, rank_environment, run_ranks
 

@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bagpipe_hpc.tools.compare import compare
+from bagpipe_hpc.tools.inspection.compare import compare
 from tests.end_to_end.conftest import CONFIG, prepare_tiny_clicks
 from tests.end_to_end.killed_runs import SERVERS, TRAINERS, soak
 from tests.ranks import run_ranks

@@ -7,7 +7,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from bagpipe_hpc.tools.compare import compare
+from bagpipe_hpc.tools.inspection.compare import compare
 from bagpipe_hpc.tools.inspection.describe import describe
 from tests.end_to_end.conftest import CONFIG
 from tests.end_to_end.test_equality import DRIVER, LINEAR, PLAIN, story

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
-from bagpipe_hpc.tools.compare import compare
+from bagpipe_hpc.tools.inspection.compare import compare
 from tests.end_to_end.breakages import CHECKPOINT_MUTANTS, NOTHING, SLOW_DISK
 from tests.end_to_end.test_equality import train
 

@@ -15,7 +15,7 @@ from random import Random
 
 import pytest
 
-from bagpipe_hpc.tools.compare import compare
+from bagpipe_hpc.tools.inspection.compare import compare
 from tests.end_to_end.drawn_settings import Settings, World, draw_data, draw_settings, draw_world
 from tests.end_to_end.test_equality import DRIVER, RunRanks
 from tests.end_to_end.test_scoring import lines, measures, run_commands, told_by_training

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bagpipe_hpc.tools.compare import compare
+from bagpipe_hpc.tools.inspection.compare import compare
 from tests.end_to_end.conftest import CONFIG
 from tests.end_to_end.test_equality import LINEAR, PLAIN, RunRanks, story, train
 

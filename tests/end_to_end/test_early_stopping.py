@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bagpipe_hpc.storage.checkpoints.best import read_best
-from bagpipe_hpc.tools.compare import compare
+from bagpipe_hpc.tools.inspection.compare import compare
 from tests.end_to_end.test_equality import RunRanks, overrides, story, train
 
 EVERY = ("train.evaluate_every_steps=5", "train.evaluate_samples=150", "train.checkpoint_every_steps=10")

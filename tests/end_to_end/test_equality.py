@@ -11,7 +11,7 @@ import pytest
 
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.config.sections.rows import SHARINGS
-from bagpipe_hpc.tools.compare import Comparison, compare
+from bagpipe_hpc.tools.inspection.compare import Comparison, compare
 from tests.end_to_end.breakages import FEW_SLOTS, NOTHING
 from tests.fork_server import forked_rank
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bagpipe_hpc.tools.compare import compare
+from bagpipe_hpc.tools.inspection.compare import compare
 from tests.end_to_end.test_equality import RunRanks
 from tests.fork_server import forked, forked_rank
 from tests.ragged_shards import write_ragged

@@ -8,7 +8,7 @@ import pytest
 
 from bagpipe_hpc.models.optimizer.dense_optimizer import known_optimizers
 from bagpipe_hpc.storage.checkpoints.folder import find_checkpoints
-from bagpipe_hpc.tools.compare import compare
+from bagpipe_hpc.tools.inspection.compare import compare
 from tests.end_to_end.test_equality import train
 from tests.extending import Example
 

@@ -9,7 +9,7 @@ from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.preparation.prepare import prepare_run
 from bagpipe_hpc.run.feedback.hearing import as_replayed
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
-from bagpipe_hpc.tools.compare import compare
+from bagpipe_hpc.tools.inspection.compare import compare
 from bagpipe_hpc.tools.policy_comparison.traffic import measure_traffic
 from tests.end_to_end.breakages import NOTHING
 from tests.end_to_end.test_equality import RunRanks, train

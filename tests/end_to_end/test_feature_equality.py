@@ -9,7 +9,7 @@ import pytest
 
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.shards.manifest import FeatureInfo, TableInfo
-from bagpipe_hpc.tools.compare import compare
+from bagpipe_hpc.tools.inspection.compare import compare
 from tests.end_to_end.test_equality import LINEAR, PLAIN, story, train
 from tests.ragged_shards import write_ragged
 

@@ -11,7 +11,7 @@ import pytest
 
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.checkpoints.folder import find_checkpoints
-from bagpipe_hpc.tools.compare import compare
+from bagpipe_hpc.tools.inspection.compare import compare
 from tests.end_to_end.killed_runs import RANKS, command
 from tests.ranks import RUN_RANKS, rank_environment, require_launcher
 

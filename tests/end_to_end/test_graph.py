@@ -8,8 +8,8 @@ import pytest
 from bagpipe_hpc.config.doors import ROW_OPTIMIZERS
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
-from bagpipe_hpc.tools.compare import compare
 from bagpipe_hpc.tools.exporting.source import open_source
+from bagpipe_hpc.tools.inspection.compare import compare
 from tests.end_to_end.test_equality import LINEAR, PLAIN, RunRanks, story, train
 from tests.graphs import write_graph_data
 

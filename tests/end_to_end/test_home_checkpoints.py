@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
-from bagpipe_hpc.tools.compare import compare
+from bagpipe_hpc.tools.inspection.compare import compare
 from tests.end_to_end.breakages import CHECKPOINT_MUTANTS, NOTHING
 from tests.end_to_end.test_equality import RunRanks, overrides, story, train
 

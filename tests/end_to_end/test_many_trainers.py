@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from bagpipe_hpc.tools.compare import compare
+from bagpipe_hpc.tools.inspection.compare import compare
 from tests.end_to_end.test_equality import RunRanks, train
 from tests.ranks import run_ranks as run_urgent_ranks
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bagpipe_hpc.config.doors import MODELS, ROW_OPTIMIZERS
-from bagpipe_hpc.tools.compare import compare
+from bagpipe_hpc.tools.inspection.compare import compare
 from tests.end_to_end.test_equality import LINEAR, PLAIN, RunRanks, story, train
 from tests.ragged_shards import write_ragged
 

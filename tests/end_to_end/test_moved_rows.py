@@ -8,7 +8,7 @@ import pytest
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.plan.exchange_grid import Grid
 from bagpipe_hpc.preparation.prepare import prepare_run
-from bagpipe_hpc.tools.compare import compare
+from bagpipe_hpc.tools.inspection.compare import compare
 from tests.end_to_end.test_equality import RunRanks, overrides, train
 from tests.unit.planning.lookahead.moved_rows import HomeCounts, Moved, replicated_counts
 from tests.unit.planning.lookahead.rule_model import Rules

@@ -8,7 +8,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from bagpipe_hpc.tools.compare import compare
+from bagpipe_hpc.tools.inspection.compare import compare
 from tests.end_to_end.breakages import LEAVES_LATE, MICRO_BATCH_MUTANTS, MUTANTS, NOTHING
 from tests.end_to_end.home_mutants import COPIES_TOO_SOON, HOME_MUTANTS
 from tests.end_to_end.late_mutants import AT_ONCE, CLIPPED, FIRST_LAYERS, IN_SMALL_GROUPS, LATE_MUTANTS, READ_TOO_SOON

@@ -11,8 +11,8 @@ from bagpipe_hpc.cli.commands import main
 from bagpipe_hpc.rows.placements.table_plan import read_plan
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.shards.manifest import load_manifest
-from bagpipe_hpc.tools.compare import compare
 from bagpipe_hpc.tools.inspection.access_counts import save_statistics
+from bagpipe_hpc.tools.inspection.compare import compare
 from tests.end_to_end.test_equality import DRIVER, RunRanks, overrides
 from tests.extending import Example
 from tests.fork_server import forked_rank

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bagpipe_hpc.cli import commands as cli
-from bagpipe_hpc.tools.compare import compare
+from bagpipe_hpc.tools.inspection.compare import compare
 from tests.end_to_end.test_equality import RunRanks, story, train
 from tests.end_to_end.train_many import END_OF_RUN
 

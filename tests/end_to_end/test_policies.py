@@ -12,7 +12,7 @@ from bagpipe_hpc.rows.placements.assignment import WholeTable
 from bagpipe_hpc.rows.placements.table_plan import write_plan
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.shards.manifest import load_manifest
-from bagpipe_hpc.tools.compare import compare
+from bagpipe_hpc.tools.inspection.compare import compare
 from tests.end_to_end.addition_mutants import LOOKS_UP_LATE
 from tests.end_to_end.breakages import NOTHING
 from tests.end_to_end.test_equality import TWO_HOSTS, train

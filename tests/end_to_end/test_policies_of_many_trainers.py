@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bagpipe_hpc.tools.compare import compare
+from bagpipe_hpc.tools.inspection.compare import compare
 from tests.end_to_end.test_equality import RunRanks, train
 from tests.end_to_end.test_policies import LARGE_STEPS, SGD
 

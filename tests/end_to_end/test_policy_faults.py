@@ -15,7 +15,7 @@ from bagpipe_hpc.plan.heard import Heard
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.checkpoints.folder import find_checkpoints
 from bagpipe_hpc.storage.policy_memory import SEEN_FOLDER
-from bagpipe_hpc.tools.compare import compare
+from bagpipe_hpc.tools.inspection.compare import compare
 from tests.end_to_end.killed_runs import ORACLE, RANKS, SERVER, SERVERS, TRAINER, Killed, has_trained, kill_one
 from tests.end_to_end.test_equality import DRIVER, TWO_HOSTS, story, train
 from tests.end_to_end.test_policies import LARGE_STEPS, SGD, pin_every_third_row

@@ -15,7 +15,7 @@ import pytest
 from bagpipe_hpc.cli.commands import main
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.run_lock import LOCK_NAME
-from bagpipe_hpc.tools.compare import compare
+from bagpipe_hpc.tools.inspection.compare import compare
 from tests.end_to_end.breakages import NOTHING, RESUMED_AT
 from tests.end_to_end.killed_runs import RANKS, command
 from tests.end_to_end.test_equality import RunRanks, overrides, story, train

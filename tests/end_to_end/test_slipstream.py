@@ -8,7 +8,7 @@ import pytest
 
 from bagpipe_hpc.storage.policy_memory import SEEN_FOLDER, load_memory
 from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME, SUMMARY_NAME, read_metrics
-from bagpipe_hpc.tools.compare import compare
+from bagpipe_hpc.tools.inspection.compare import compare
 from tests.end_to_end.test_equality import TWO_HOSTS, RunRanks, story, train
 from tests.end_to_end.test_resume import interrupted
 

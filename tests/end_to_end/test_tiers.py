@@ -8,7 +8,7 @@ import pytest
 from bagpipe_hpc.rows.placements.assignment import WholeTable
 from bagpipe_hpc.rows.placements.table_plan import write_plan
 from bagpipe_hpc.storage.shards.manifest import load_manifest
-from bagpipe_hpc.tools.compare import compare
+from bagpipe_hpc.tools.inspection.compare import compare
 from tests.end_to_end.breakages import NOTHING, TIER_MUTANTS
 from tests.end_to_end.test_equality import RunRanks, overrides, train
 from tests.end_to_end.test_policies_of_many_trainers import WIDTHS

@@ -9,8 +9,8 @@ import torch
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint, load_checkpoint
 from bagpipe_hpc.storage.shards.manifest import load_manifest
 from bagpipe_hpc.storage.vocabularies.vocabulary import read_vocabulary
-from bagpipe_hpc.tools.compare import compare
 from bagpipe_hpc.tools.exporting.export import ExportSettings, export_checkpoint
+from bagpipe_hpc.tools.inspection.compare import compare
 from data_prep.generate import generate_clicks
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from bagpipe_hpc.models.sums.contract import has_horovod
-from bagpipe_hpc.tools.compare import compare
+from bagpipe_hpc.tools.inspection.compare import compare
 from data_prep.generate import generate_clicks
 from data_prep.prepare import PrepareSettings, prepare_clicks
 

@@ -129,7 +129,7 @@ def _add_compare(parser: CommandParser) -> None:
 
 
 def _compare(arguments: Namespace) -> int:
-    from bagpipe_hpc.tools.compare import compare
+    from bagpipe_hpc.tools.inspection.compare import compare
 
     comparison = compare(arguments.first, arguments.second)
     print(printable(comparison.report()))

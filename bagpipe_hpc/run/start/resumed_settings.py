@@ -1,6 +1,6 @@
 """Which settings a resumed run must share with the one that wrote the checkpoint, and which may change. Pure.
 
-Every setting is in one of four sets, and a test sees to it: what no set names would change a training in silence.
+Every setting is in one of five sets, and a test sees to it: what no set names would change a training in silence.
 """
 
 from collections.abc import Iterator

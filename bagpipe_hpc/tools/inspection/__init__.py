@@ -1,1 +1,1 @@
-"""`bagpipe inspect`: what a folder of this program holds, and how its samples look up rows."""
+"""What a folder of this program holds (`bagpipe inspect`), and how two checkpoints differ (`bagpipe compare`)."""

@@ -335,14 +335,16 @@ def test_compare_exits_by_the_largest_difference(
     largest: float, options: list[str], code: int, recorder: Recorder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     comparison = SimpleNamespace(report=lambda: "tables: close", largest=lambda: largest)
-    recorder.replace("bagpipe_hpc.tools.compare", compare=recorder.record(comparison))
+    recorder.replace("bagpipe_hpc.tools.inspection.compare", compare=recorder.record(comparison))
     assert main(["compare", "a", "b", *options]) == code
     assert capsys.readouterr().out == "tables: close\n"
     assert recorder.calls == [(Path("a"), Path("b"), {})]
 
 
 def test_compare_exits_2_on_an_error(recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
-    recorder.replace("bagpipe_hpc.tools.compare", compare=recorder.record(CheckpointError("a: is missing; name one")))
+    recorder.replace(
+        "bagpipe_hpc.tools.inspection.compare", compare=recorder.record(CheckpointError("a: is missing; name one"))
+    )
     assert main(["compare", "a", "b"]) == 2
     assert capsys.readouterr().err == "bagpipe: error: a: is missing; name one\n"
 

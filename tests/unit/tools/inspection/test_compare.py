@@ -11,7 +11,7 @@ import torch
 
 from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.storage.checkpoints import saved_rows
-from bagpipe_hpc.tools.compare import PartDifference, compare
+from bagpipe_hpc.tools.inspection.compare import PartDifference, compare
 from tests.unit.checkpoint_samples import sample_records, sample_tables, trained_dense, write_checkpoint, write_tables
 
 TABLES = (5, 1, 70)
