@@ -126,22 +126,22 @@ class ComputeParts:
         dense_rate = DenseRate(optimizer, config.optimizer.dense_lr, config.dense_rate)
         arithmetic = arithmetic_of(config, device, slices)
         return cls(
-            caches,
-            row_names,
-            tuple(FrozenRows.of(run.frozen_tables, group.tables.tables, device) for group in run.groups),
-            row_optimizer,
-            model,
-            tuple(model.parameters()),
-            tuple(model.modules()),
-            DropoutMasks(model, config.train.seed),
-            optimizer,
-            dense_rate,
-            divergence,
-            arithmetic,
-            RowDecay.of(config.optimizer),
-            config.optimizer.rows_clip_norm,
-            config.optimizer.dense_clip_norm,
-            layer_weights,
+            caches=caches,
+            row_names=row_names,
+            frozen_rows=tuple(FrozenRows.of(run.frozen_tables, group.tables.tables, device) for group in run.groups),
+            row_optimizer=row_optimizer,
+            model=model,
+            weights=tuple(model.parameters()),
+            modules=tuple(model.modules()),
+            dropout=DropoutMasks(model, config.train.seed),
+            dense_optimizer=optimizer,
+            dense_rate=dense_rate,
+            divergence=divergence,
+            arithmetic=arithmetic,
+            row_decay=RowDecay.of(config.optimizer),
+            rows_clip_norm=config.optimizer.rows_clip_norm,
+            dense_clip_norm=config.optimizer.dense_clip_norm,
+            layer_weights=layer_weights,
         )
 
     def begin_pass(self, step: int, samples: Callable[[], NDArray[np.int64]]) -> None:

@@ -9,6 +9,7 @@ from torch.nn import Parameter
 
 from bagpipe_hpc.checkpointing.protocol import SavingSettings, checkpoint_manifest
 from bagpipe_hpc.checkpointing.trainer import TrainerCheckpoints
+from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.models.sums.contract import DenseSums
 from bagpipe_hpc.models.sums.gradient_groups import gradient_groups
 from bagpipe_hpc.models.sums.reduction import DenseReducer
@@ -17,6 +18,7 @@ from bagpipe_hpc.mpi.group_barrier import GroupBarrier
 from bagpipe_hpc.mpi.plan_channel import PlanReceiver
 from bagpipe_hpc.mpi.rows.window import RowWindow
 from bagpipe_hpc.mpi.waiting import LONGEST_SLEEP_WITH_CORE_S, Waits
+from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.preparation.settling.trainer_compute import trainer_device
 from bagpipe_hpc.roles.context import RoleContext
 from bagpipe_hpc.roles.mover.mover import Mover, MoverSettings
@@ -121,10 +123,7 @@ def open_trainer_parts(
     if pace.has_core:  # who waits keeps nobody from its own core, either
         waits = replace(waits, longest_sleep_s=LONGEST_SLEEP_WITH_CORE_S)
     rows = open_row_sharing(config, comms, compute, RowUpdates(compute, stats, trace), waits, pace.ring)
-
-    groups: Sequence[Sequence[Parameter]] = gradient_groups(compute.model, side_by_side=sums.side_by_side)
-    if layer_weights:
-        groups = order_of_sums(groups, layer_weights, config.train)
+    groups = _groups_of_sums(config, compute, sums)
     ring = (sums_thread or pace).ring
     dense_reducer = DenseReducer(groups, sums, waits=waits, device=compute.device, ring=ring)
     can_wait = layer_weights is not None and may_wait(config, loop)
@@ -155,32 +154,53 @@ def open_trainer_parts(
     features, verify = run.model_facts.features, config.debug.verify_rows
     record = context.purpose.record(run, has_cache=True) if comms.role_rank == 0 else None
     parts = TrainerParts(
-        compute,
-        threads,
-        receiver,
-        reader,
-        rows,
-        mover,
-        sums_thread,
-        TrainStep(compute, rows, stats, dense_updates, features, own_slice, trace, verify=verify),
-        record,
-        TrainerReports(comms, record, stats, trace, timeout_s, threads.check),
-        TrainerCheckpoints(
-            SavingSettings.of(config, context.fill_timeout_s),
-            partial(checkpoint_manifest, run, compute.arithmetic, comms.layout.servers),
-            comms,
-            [rows for rows in updated if rows],
-            record,
-            threads.check,
-        ),
-        EvaluationPeers(comms.trainers, timeout_s, threads.check),
+        compute=compute,
+        threads=threads,
+        receiver=receiver,
+        reader=reader,
+        rows=rows,
+        mover=mover,
+        sums_thread=sums_thread,
+        step=TrainStep(compute, rows, stats, dense_updates, features, own_slice, trace, verify=verify),
+        record=record,
+        reports=TrainerReports(comms, record, stats, trace, timeout_s, threads.check),
+        checkpoints=_open_checkpoints(context, compute, updated, record, threads),
+        peers=EvaluationPeers(comms.trainers, timeout_s, threads.check),
     )
+    _log_cache(need, parts)
+    return parts
+
+
+def _groups_of_sums(config: Config, compute: ComputeParts, sums: DenseSums) -> Sequence[Sequence[Parameter]]:
+    """The dense weights whose gradients are summed as one, in the order in which these are complete."""
+    groups: Sequence[Sequence[Parameter]] = gradient_groups(compute.model, side_by_side=sums.side_by_side)
+    return order_of_sums(groups, compute.layer_weights, config.train) if compute.layer_weights else groups
+
+
+def _open_checkpoints(
+    context: RoleContext,
+    compute: ComputeParts,
+    updated: Sequence[UpdatedRows | None],
+    record: Record | None,
+    threads: OtherThreads,
+) -> TrainerCheckpoints:
+    run, comms = context.run, context.comms
+    return TrainerCheckpoints(
+        SavingSettings.of(run.config, context.fill_timeout_s),
+        partial(checkpoint_manifest, run, compute.arithmetic, comms.layout.servers),
+        comms,
+        [rows for rows in updated if rows],
+        record,
+        threads.check,
+    )
+
+
+def _log_cache(need: CacheNeed, parts: TrainerParts) -> None:
     log.info(
         "cache of %d rows (%d shared, %d private), %.1f MB on %s",
         need.total_rows,
         need.shared_rows,
         need.private_rows,
         parts.cache_bytes / 1e6,
-        device,
+        parts.compute.device.torch_device,
     )
-    return parts
