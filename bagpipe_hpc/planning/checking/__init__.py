@@ -1,1 +1,1 @@
-"""Carries plans out without ranks, to check them (`planning.plan_check`)."""
+"""Carries plans out without ranks, to check them and the policies that make them (`policy_check`)."""

@@ -11,7 +11,7 @@ from bagpipe_hpc.errors import PlanError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan, TrainerPlan
 from bagpipe_hpc.planning.checking.executor import PlanExecutor, train_plainly
-from bagpipe_hpc.planning.plan_check import check_policy
+from bagpipe_hpc.planning.checking.policy_check import check_policy
 from bagpipe_hpc.planning.policy import RunFacts
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.slots import UNLIMITED

@@ -26,9 +26,9 @@ from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.plan.slices import BatchSlices
 from bagpipe_hpc.planning import groups
 from bagpipe_hpc.planning.checking.executor import PlanExecutor
+from bagpipe_hpc.planning.checking.policy_check import check_policy
 from bagpipe_hpc.planning.groups import GroupedPlanner, RunPolicy, slots_by_group
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
-from bagpipe_hpc.planning.plan_check import check_policy
 from bagpipe_hpc.planning.planner import writing_threads_of
 from bagpipe_hpc.planning.segment_planner import measure_segment, plan_segment
 from bagpipe_hpc.planning.slots import UNLIMITED, CacheSlots

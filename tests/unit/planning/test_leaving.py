@@ -13,9 +13,9 @@ from bagpipe_hpc.config.doors import NoSettings
 from bagpipe_hpc.errors import PlanError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.planning.batch_rows import Bools, Int64s, LoadedBatch
+from bagpipe_hpc.planning.checking.policy_check import check_policy
 from bagpipe_hpc.planning.lookahead.home_rules import HomePlanner
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
-from bagpipe_hpc.planning.plan_check import check_policy
 from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.policy import Policy, RunFacts
 from bagpipe_hpc.planning.slots import UNLIMITED

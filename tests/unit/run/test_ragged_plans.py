@@ -9,7 +9,7 @@ import pytest
 from bagpipe_hpc.config.schema import CacheConfig, Config, DataConfig, KernelsConfig, ModelConfig, TrainConfig
 from bagpipe_hpc.kernels import shared_library
 from bagpipe_hpc.plan.bags import joined
-from bagpipe_hpc.planning.plan_check import check_policy
+from bagpipe_hpc.planning.checking.policy_check import check_policy
 from bagpipe_hpc.preparation.prepare import prepare_run
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.shards.entries import FeatureInfo

@@ -17,7 +17,7 @@ from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.sample_order import SampleOrder, require_each_once
 from bagpipe_hpc.plan.section_order import Section, layout_of
 from bagpipe_hpc.planning.batch_rows import Int64s, LoadedBatch
-from bagpipe_hpc.planning.plan_check import check_policy
+from bagpipe_hpc.planning.checking.policy_check import check_policy
 from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.policies.fae.order import hot_batches, hot_cold_order, sections
 from bagpipe_hpc.planning.policies.fae.planner import WINDOW, HotBlockPlanner

@@ -16,7 +16,7 @@ from bagpipe_hpc.plan.heard import Heard
 from bagpipe_hpc.plan.sample_order import SampleOrder, require_each_once
 from bagpipe_hpc.plan.section_order import Section
 from bagpipe_hpc.planning.capacity import measure_need
-from bagpipe_hpc.planning.plan_check import check_policy
+from bagpipe_hpc.planning.checking.policy_check import check_policy
 from bagpipe_hpc.planning.policies.fae.adaptive import Epochs, Share, Turn
 from bagpipe_hpc.planning.policies.fae.order import COLD, HOT, sections
 from bagpipe_hpc.planning.policies.fae.planner import WINDOW

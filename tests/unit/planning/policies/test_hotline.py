@@ -15,8 +15,8 @@ from bagpipe_hpc.errors import PlanError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.planning.batch_rows import LoadedBatch, RetiredRows, RowChoice
+from bagpipe_hpc.planning.checking.policy_check import check_policy
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
-from bagpipe_hpc.planning.plan_check import check_policy
 from bagpipe_hpc.planning.policies.hotline.hot_rows import HotRows
 from bagpipe_hpc.planning.policies.hotline.policy import Hotline
 from bagpipe_hpc.planning.policies.hotline.rules import HotlinePlanner

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bagpipe_hpc.config.schema import KernelsConfig, PolicyConfig
 from bagpipe_hpc.kernels import shared_library
-from bagpipe_hpc.planning.plan_check import check_policy
+from bagpipe_hpc.planning.checking.policy_check import check_policy
 from bagpipe_hpc.planning.policy import RunFacts
 from bagpipe_hpc.planning.policy_choice import build_policy
 from bagpipe_hpc.planning.segment_planner import plan_segment

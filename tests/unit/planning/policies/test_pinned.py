@@ -15,7 +15,7 @@ from bagpipe_hpc.config.schema import PolicyConfig
 from bagpipe_hpc.errors import DataError, PlanError
 from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.planning.batch_rows import Bools, LoadedBatch, RowChoice
-from bagpipe_hpc.planning.plan_check import check_policy
+from bagpipe_hpc.planning.checking.policy_check import check_policy
 from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.policies.pinned.policy import PinnedPlanner, PinnedPolicy
 from bagpipe_hpc.planning.policies.pinned.settings import PinnedSettings

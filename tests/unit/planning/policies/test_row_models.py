@@ -13,8 +13,8 @@ from bagpipe_hpc.config.schema import KernelsConfig, PolicyConfig
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.planning.batch_rows import Bools, LoadedBatch, RowChoice
+from bagpipe_hpc.planning.checking.policy_check import check_policy
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
-from bagpipe_hpc.planning.plan_check import check_policy
 from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.policies.fae.planner import WINDOW, HotBlockPlanner
 from bagpipe_hpc.planning.policies.fae.policy import FaePolicy

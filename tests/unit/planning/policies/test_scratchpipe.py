@@ -15,7 +15,7 @@ from bagpipe_hpc.errors import CapacityError, PlanError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.planning.batch_rows import LoadedBatch, RowChoice
 from bagpipe_hpc.planning.checking.executor import PlanExecutor, train_plainly
-from bagpipe_hpc.planning.plan_check import check_policy
+from bagpipe_hpc.planning.checking.policy_check import check_policy
 from bagpipe_hpc.planning.policies.scratchpipe import ScratchPipe, ScratchPipePlanner
 from bagpipe_hpc.planning.policy import RunFacts
 from bagpipe_hpc.planning.policy_choice import build_policy

@@ -18,7 +18,7 @@ from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.plan.full_batches import sliced
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
 from bagpipe_hpc.planning.checking.executor import PlanExecutor, train_plainly
-from bagpipe_hpc.planning.plan_check import check_policy
+from bagpipe_hpc.planning.checking.policy_check import check_policy
 from bagpipe_hpc.planning.policies.fae.order import hot_batches
 from bagpipe_hpc.planning.policies.fae.planner import WINDOW
 from bagpipe_hpc.planning.policies.fae.policy import FaePolicy

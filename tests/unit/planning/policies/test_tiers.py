@@ -19,11 +19,11 @@ from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan, TrainerPlan
 from bagpipe_hpc.plan.exchange import Exchange, Hosted
 from bagpipe_hpc.planning.batch_rows import Bools, LoadedBatch
+from bagpipe_hpc.planning.checking.policy_check import check_policy
 from bagpipe_hpc.planning.homes.planner import Held
 from bagpipe_hpc.planning.homes.slots import UsedBatch
 from bagpipe_hpc.planning.homes.tiers import TieredSlots
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
-from bagpipe_hpc.planning.plan_check import check_policy
 from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.policies.pinned.policy import PinnedPolicy, PinnedTieredPlanner
 from bagpipe_hpc.planning.policies.pinned.settings import PinnedSettings

@@ -16,8 +16,8 @@ from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan, GroupPlan, ReceivedPlan
 from bagpipe_hpc.plan.slices import slice_bounds
 from bagpipe_hpc.planning.batch_rows import Bools, RetiredByGroup, RetiredRows
+from bagpipe_hpc.planning.checking.policy_check import check_policy
 from bagpipe_hpc.planning.homes.slots import Placed, UsedBatch
-from bagpipe_hpc.planning.plan_check import check_policy
 from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.policies.herald.assignment import ByLocation, by_score
 from bagpipe_hpc.planning.policies.herald.held_rows import NOBODY, HeldRows

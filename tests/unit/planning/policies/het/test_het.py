@@ -18,7 +18,7 @@ from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.plan.slices import slice_bounds
 from bagpipe_hpc.planning.batch_rows import Bools, Int32s, Int64s
 from bagpipe_hpc.planning.checking.executor import PlanExecutor
-from bagpipe_hpc.planning.plan_check import check_policy
+from bagpipe_hpc.planning.checking.policy_check import check_policy
 from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.policies.het.planner import HetPlanner
 from bagpipe_hpc.planning.policies.het.policy import HetPolicy
