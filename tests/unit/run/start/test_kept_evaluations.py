@@ -17,13 +17,20 @@ STEP = 40
 FOUND = Evaluation(100, 0.75, 0.0, 0.5, 0.9, 1.1)
 
 
+def checkpoint_of(output: Path) -> Any:
+    directory = output / "checkpoints" / f"step-{STEP}"
+    directory.mkdir(parents=True)
+    return SimpleNamespace(directory=directory)
+
+
 def run_of(output: Path, *records: dict[str, Any]) -> Any:
     """A run that goes on from its own checkpoint of `STEP`, and makes no evaluation before it trains."""
     lines = [json.dumps({"event": "evaluation", "step": STEP} | record) for record in records]
     (output / METRICS_NAME).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    start = SimpleNamespace(directory=output / "checkpoints" / f"step-{STEP}")
     config = SimpleNamespace(train=SimpleNamespace(output=str(output)))
-    return SimpleNamespace(start=start, evaluated_first={FOUND.samples // 2}, config=config, steps_done=STEP)
+    return SimpleNamespace(
+        start=checkpoint_of(output), evaluated_first={FOUND.samples // 2}, config=config, steps_done=STEP
+    )
 
 
 def test_those_of_its_step_are_kept(tmp_path: Path) -> None:
@@ -31,11 +38,12 @@ def test_those_of_its_step_are_kept(tmp_path: Path) -> None:
     assert find_kept(run_of(tmp_path, *(asdict(FOUND) | other for other in others), asdict(FOUND))) == (FOUND,)
 
 
-@pytest.mark.parametrize("start", [None, SimpleNamespace(directory=Path("other/checkpoints") / f"step-{STEP}")])
-def test_those_of_another_run_in_its_folder_are_not_its_own(start: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_those_of_another_run_in_its_folder_are_not_its_own(goes_on: bool, tmp_path: Path) -> None:
     """A run that starts anew, or goes on from another folder's checkpoint, where an earlier run has been."""
     run = run_of(tmp_path, asdict(FOUND))
-    run.start = start
+    elsewhere = checkpoint_of(tmp_path / "other")
+    run.start = elsewhere if goes_on else None
     assert find_kept(run) == ()
 
 
