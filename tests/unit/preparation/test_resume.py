@@ -20,7 +20,14 @@ from tests.unit.checkpoint_samples import (
     write_checkpoint,
     write_tables,
 )
-from tests.unit.preparation.resumed_runs import SHARDS, TABLES, settings, write_run
+from tests.unit.resumed_runs import SHARDS, TABLES, settings, write_run, write_two_checkpoints
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    """With two checkpoints."""
+    write_two_checkpoints(tmp_path)
+    return tmp_path
 
 
 def test_nothing_is_resumed_unasked(output: Path) -> None:

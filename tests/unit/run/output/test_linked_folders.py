@@ -12,7 +12,7 @@ from bagpipe_hpc.storage.checkpoints.best import Best, write_best
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.checkpoints.folder import find_checkpoints
 from tests.unit.checkpoint_samples import sample_records, write_checkpoint
-from tests.unit.preparation.resumed_runs import SHARDS
+from tests.unit.resumed_runs import SHARDS
 from tests.unit.run.output.test_folder import in_output
 
 

@@ -14,8 +14,8 @@ from bagpipe_hpc.run.start.resumed_settings import CHANGEABLE, ROUNDING, changes
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.shards.entries import ShardInfo
 from tests.unit.checkpoint_samples import sample_records, write_checkpoint
-from tests.unit.preparation.resumed_runs import SHARDS, TABLES, settings
-from tests.unit.preparation.settings_of_runs import ARITHMETIC, OTHER, OWN_CHANGEABLE, RATE_SECTIONS, changed, job_of
+from tests.unit.resumed_runs import SHARDS, TABLES, settings
+from tests.unit.run.start.settings_of_runs import ARITHMETIC, OTHER, OWN_CHANGEABLE, RATE_SECTIONS, changed, job_of
 
 
 def test_who_shares_samples_out_in_another_way_than_training_is_told(output: Path) -> None:

@@ -13,8 +13,8 @@ from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.shards.entries import TableInfo
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
 from tests.unit.checkpoint_samples import sample_records, write_checkpoint
-from tests.unit.preparation.resumed_runs import SHARDS, TABLES, settings
-from tests.unit.preparation.settings_of_runs import changed, config_at
+from tests.unit.resumed_runs import SHARDS, TABLES, settings
+from tests.unit.run.start.settings_of_runs import changed, config_at
 
 
 def test_lanes_that_the_data_decide_are_those_that_were_asked_for(output: Path) -> None:

@@ -13,7 +13,7 @@ from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.checkpoints.manifest import CheckpointManifest
 from bagpipe_hpc.storage.shards.entries import ShardInfo
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
-from tests.unit.preparation.resumed_runs import SHARDS, settings
+from tests.unit.resumed_runs import SHARDS, settings
 
 
 def trained(output: Path) -> CheckpointManifest:

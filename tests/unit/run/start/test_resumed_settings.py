@@ -19,8 +19,8 @@ from bagpipe_hpc.rows.optimizers.contract import StateColumns
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.run.start.resumed_settings import CHANGEABLE, FIXED, FREE, RESOLVED, ROUNDING, changes_since
 from tests.unit.checkpoint_samples import sample_records, sample_state, sample_tables, write_checkpoint, write_tables
-from tests.unit.preparation.resumed_runs import SHARDS, TABLES, settings
-from tests.unit.preparation.settings_of_runs import (
+from tests.unit.resumed_runs import SHARDS, TABLES, settings
+from tests.unit.run.start.settings_of_runs import (
     ARITHMETIC,
     OTHER,
     OWN_CHANGEABLE,

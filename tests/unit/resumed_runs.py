@@ -44,3 +44,9 @@ def write_run(output: Path, step: int, **increment: Any) -> Path:
         config=to_document(settings(output)),
         **increment,
     )
+
+
+def write_two_checkpoints(output: Path) -> None:
+    """Those of steps 100 and 200, by two servers."""
+    for step in (100, 200):
+        write_run(output, step)

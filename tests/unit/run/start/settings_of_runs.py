@@ -9,7 +9,7 @@ from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.run.start.resumed_settings import CHANGEABLE_DOORS, FIXED_DOORS
 from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
-from tests.unit.preparation.resumed_runs import SHARDS
+from tests.unit.resumed_runs import SHARDS
 
 OTHER: dict[str, object] = {
     "data.block_rows": 100,
