@@ -9,7 +9,7 @@ from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
 from benchmarks.tiers import counted_in
 from tests.unit.planning.drawn_bags import skewed_batches
-from tests.unit.planning.policies.test_tiers import TABLES, made, plan_file
+from tests.unit.planning.tiered_plans import TABLES, made, plan_file
 
 
 @pytest.mark.parametrize("tier", ["everywhere", "hosted", "one home"])

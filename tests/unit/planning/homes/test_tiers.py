@@ -12,9 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bagpipe_hpc.config.doors import SettingError
-from bagpipe_hpc.config.schema import PolicyConfig
-from bagpipe_hpc.errors import CapacityError, DataError, PlanError
+from bagpipe_hpc.errors import PlanError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan, TrainerPlan
 from bagpipe_hpc.plan.exchange import Exchange, Hosted
@@ -28,9 +26,7 @@ from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.policies.pinned.policy import PinnedPolicy, PinnedTieredPlanner
 from bagpipe_hpc.planning.policies.pinned.settings import PinnedSettings
 from bagpipe_hpc.planning.policy import Policy, RunFacts
-from bagpipe_hpc.planning.policy_choice import build_policy
 from bagpipe_hpc.planning.segment_planner import plan_segment
-from bagpipe_hpc.planning.slots import CacheSlots
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.rows.placements.assignment import WholeTable
 from bagpipe_hpc.rows.placements.flexshard.tiers import Links
@@ -39,29 +35,7 @@ from bagpipe_hpc.simulation.batch_load import BatchLoad, Hop
 from bagpipe_hpc.tools.policy_comparison.traffic import TrafficCount
 from tests.drawing import share_of
 from tests.unit.planning.drawn_bags import skewed_batches
-
-TABLES = (40, 60)
-NAMES = ("C1", "C2")
-EVERYWHERE, HOSTED = [0, 3, 40], [1, 2, 39, 41, 60]
-"""Rows of both tables, as they are numbered through."""
-
-
-def plan_file(path: Path, hosts: int, everywhere: list[int], hosted: list[int]) -> Path:
-    tables = [WholeTable(name, rows, 4, 20) for name, rows in zip(NAMES, TABLES, strict=True)]
-
-    def by_table(rows: list[int]) -> dict[str, np.ndarray]:
-        first = [row for row in rows if row < 40], [row - 40 for row in rows if row >= 40]
-        return {name: np.array(found, dtype=np.int64) for name, found in zip(NAMES, first, strict=True)}
-
-    with path.open("wb") as file:
-        pinned, at_hosts = by_table(everywhere), by_table(hosted)
-        write_plan(file, "flexshard", "ab" * 32, 1, tables, [0, 0], pinned, hosted=at_hosts, trainer_hosts=hosts)
-    return path
-
-
-def made(path: Path, trainers: int, sharing: str = "tiered", **facts: Any) -> Policy:
-    known = RunFacts(np.asarray([0, 40, 100]), trainers, 9, sharing=sharing, table_names=NAMES, **facts)
-    return build_policy(PolicyConfig("pinned", PinnedSettings(plan=str(path))), known)
+from tests.unit.planning.tiered_plans import EVERYWHERE, HOSTED, NAMES, TABLES, made, plan_file
 
 
 @settings(max_examples=share_of(12), deadline=None)
@@ -205,13 +179,6 @@ def test_on_one_host_hosted_rows_have_one_home(tmp_path: Path) -> None:
     assert any(np.isin(HOSTED, part.fetch_rows).any() for plan in plans for part in plan.trainers)
 
 
-def test_the_cache_has_slots_for_rows_that_several_hold(tmp_path: Path) -> None:
-    """One of each trainer for a row of tier A, one of each host for a row of tier B; a spare part of the others'."""
-    policy = made(plan_file(tmp_path / "plan.npz", 2, EVERYWHERE, HOSTED), 4)
-    assert policy.expected_slots(CacheSlots(20, 6 + 8)).private == 6 + 10
-    assert policy.expected_slots(CacheSlots(20, 6 + 80)).private == 100
-
-
 class FirstHolderGives(TieredSlots):
     """Trainers of all hosts take their copies from the first host's holder."""
 
@@ -330,32 +297,3 @@ def test_rules_that_only_cost_more_are_noticed(tmp_path: Path) -> None:
         check_policy(broken(mutant, path), batches, Window(3, 1))
         with pytest.raises(AssertionError):
             require(broken(mutant, path))
-
-
-def test_a_plan_for_other_hosts_or_another_sharing_is_refused(tmp_path: Path) -> None:
-    path = plan_file(tmp_path / "plan.npz", 2, EVERYWHERE, HOSTED)
-    for sharing in ("home", "replicated"):
-        cure = rf"cache\.sharing = '{sharing}': .*plan.npz holds 5 rows once a host; use tiered, or place with"
-        with pytest.raises(SettingError, match=cure):
-            made(path, 2, sharing).planner(Window(1, 1))
-    with pytest.raises(
-        SettingError,
-        match=r"policy\.plan = .*: is for 2 hosts .*, and there are 3 trainers in all; start a multiple of 2",
-    ):
-        made(path, 3).planner(Window(1, 1))
-    with pytest.raises(CapacityError, match="the private slots are used up: 5 exist, 6 are needed"):
-        made(path, 4).planner(Window(1, 1), 10, 5)
-    with pytest.raises(SettingError, match=r"cache\.sharing = 'tiered': policy\.name = 'bagpipe' plans for"):
-        build_policy(PolicyConfig("bagpipe"), RunFacts(np.asarray([0, 9]), 2, 9, sharing="tiered"))
-
-
-def test_hosts_are_told_where_rows_are_held_once_a_host(tmp_path: Path) -> None:
-    assert made(plan_file(tmp_path / "plan.npz", 2, EVERYWHERE, HOSTED), 4).trainers_of_host == 2
-    assert made(plan_file(tmp_path / "none.npz", 2, EVERYWHERE, []), 4).trainers_of_host == 0
-    assert made(plan_file(tmp_path / "none.npz", 2, EVERYWHERE, []), 4, "home").trainers_of_host == 0
-
-
-def test_a_plan_that_names_a_row_in_two_tiers_is_refused(tmp_path: Path) -> None:
-    policy = made(plan_file(tmp_path / "plan.npz", 2, [3], [5, 3]), 4)
-    with pytest.raises(DataError, match="pins rows of table 'C1' that it does not have, or twice"):
-        policy.planner(Window(1, 1))
