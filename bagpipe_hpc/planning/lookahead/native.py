@@ -20,6 +20,7 @@ from bagpipe_hpc.plan.batch_plan import NO_GROUP, BatchPlan, SharedPlan, Trainer
 from bagpipe_hpc.plan.exchange_grid import Grid
 from bagpipe_hpc.plan.plan_record import EncodedRecords
 from bagpipe_hpc.plan.slices import slice_bounds
+from bagpipe_hpc.planning.lookahead.planner_threads import ONE_THREAD, ThreadShares
 from bagpipe_hpc.planning.planner import PlannerSize
 from bagpipe_hpc.planning.slots import UNLIMITED, first_private_slot, slots_used_up
 from bagpipe_hpc.planning.sound_rows import require_ascending_bags, require_sound_sizes, wrong_row
@@ -37,18 +38,15 @@ class NativePlanner:
         private_capacity: further slots of each trainer that are its own.
         feature_tables: as in `RunFacts`; left out with a single table, batches may have any number of features.
         sparse: of which tables only the rows in the window are kept, bool `[tables]`; default: of none.
-        threads: threads that share out the work.
-        loading_threads: how many of them load a batch while the others plan one, fewer than all of them; with 0, all do
-            the one and then the other.
-        writing_threads: how many of them write plans, each its own, while the others decide on later batches
-            (`DraftingPlanner`), where rows have homes and are not verified; with 0, those that decide write.
+        threads: that share out the work. Some may write plans while others decide on later batches (`DraftingPlanner`)
+            where rows have homes and are not verified.
         verify: put the expected version of every row into the plans (`debug.verify_rows`).
         homes: each row has one home, and trainers exchange rows over this grid; of the shared slots each of two areas
             for copies has half. Left out: rows are replicated.
 
     Raises:
         ValueError: the tables' first rows do not ascend, or a feature has none of them: native code would take other
-            memory for theirs. Or no thread is left to decide, or some only write plans that need the one before.
+            memory for theirs. Or some threads only write plans, and those need the one before.
     """
 
     def __init__(
@@ -61,27 +59,20 @@ class NativePlanner:
         *,
         feature_tables: Sequence[int] = (),
         sparse: NDArray[np.bool_] | None = None,
-        threads: int = 1,
-        loading_threads: int = 0,
-        writing_threads: int = 0,
+        threads: ThreadShares = ONE_THREAD,
         verify: bool = False,
         homes: Grid | None = None,
     ) -> None:
         table_rows = np.diff(table_offsets)
         if table_offsets[0] < 0 or (table_rows < 0).any():
             raise ValueError(f"table_offsets {table_offsets.tolist()}: must be 0 or more, and ascend")
-        if not 0 <= loading_threads + writing_threads < threads or min(loading_threads, writing_threads) < 0:
-            raise ValueError(
-                f"loading_threads {loading_threads}, writing_threads {writing_threads}: of {threads} threads one at "
-                "least decides"
-            )
-        if writing_threads and not homes:
-            raise ValueError("writing_threads: of replicated rows the lists of one batch alone are kept; use 0")
-        if writing_threads and verify:
-            raise ValueError("writing_threads: with verify a plan needs the versions of the one before it; use 0")
+        if threads.writing and not homes:
+            raise ValueError("threads.writing: of replicated rows the lists of one batch alone are kept; use 0")
+        if threads.writing and verify:
+            raise ValueError("threads.writing: with verify a plan needs the versions of the one before it; use 0")
         self.window = window
-        self.loads_beside = loading_threads > 0
-        self.writing_threads = writing_threads
+        self.loads_beside = threads.loading > 0
+        self.writing_threads = threads.writing
         self._trainers = trainers
         self._table_offsets = table_offsets
         self._with_homes = homes is not None
@@ -101,11 +92,11 @@ class NativePlanner:
             shared_capacity,
             private_capacity,
             first_private_slot(shared_capacity),
-            threads=threads,
+            threads=threads.total,
             verify=verify,
             grid_columns=homes.columns if homes else 0,
-            loading_threads=loading_threads,
-            writing_threads=writing_threads,
+            loading_threads=threads.loading,
+            writing_threads=threads.writing,
         )
         self._training = True
         self._first_step = 0

@@ -6,7 +6,7 @@ as the slowest of them. The times below are those of batches of 65,536 samples w
 (benchmarks/notes/2026-11-27-writers-of-plans.md).
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 _LOOK_UPS_A_THREAD = 200_000
 """With few trainers. A thread then works for some 5 ms a batch."""
@@ -30,23 +30,37 @@ _WRITING, _TRAINERS_TO_WRITE_FOR = 0.5, 350
 """Of writing a plan, with few trainers; so many more take 1 besides."""
 
 
-class ThreadShares(NamedTuple):
+@dataclass(frozen=True)
+class ThreadShares:
     """Threads of a planner.
 
     Attributes:
         total: all of them; those that are not named below decide, and do the rest where nobody else does.
         loading: load the batch behind the window meanwhile; 0: nobody else does.
         writing: write plans meanwhile, each its own; 0: nobody else does.
+
+    Raises:
+        ValueError: no thread is left to decide.
     """
 
     total: int
-    loading: int
-    writing: int
+    loading: int = 0
+    writing: int = 0
+
+    def __post_init__(self) -> None:
+        if self.deciding < 1 or min(self.loading, self.writing) < 0:
+            raise ValueError(
+                f"loading {self.loading}, writing {self.writing}: of {self.total} threads one at least decides"
+            )
 
     @property
     def deciding(self) -> int:
         """The others."""
         return self.total - self.loading - self.writing
+
+
+ONE_THREAD = ThreadShares(1)
+"""It does everything."""
 
 
 def default_threads(look_ups: int, trainers: int, cores: int) -> int:

@@ -104,7 +104,6 @@ class LookaheadPolicy(Policy):
                 verify=facts.verify,
                 feature_tables=facts.feature_tables,
             )
-        threads = self.thread_shares
         return NativePlanner(
             facts.table_offsets,
             facts.trainers,
@@ -113,9 +112,7 @@ class LookaheadPolicy(Policy):
             private_capacity,
             feature_tables=facts.feature_tables,
             sparse=self.sparse_tables(window),
-            threads=threads.total,
-            loading_threads=threads.loading,
-            writing_threads=threads.writing,
+            threads=self.thread_shares,
             verify=facts.verify,
             homes=facts.grid if has_homes(facts.sharing) else None,
         )

@@ -92,7 +92,7 @@ def test_the_native_planner_fetches_as_late_as_the_reference(
     slots = shared, int(size.private_slots * private_share)
     found: list[list[BatchPlan]] = []
     refused = []
-    planners: tuple[Planner, ...] = native_planner(run, *slots, **data.draw(teams(run))), reference(run, *slots)
+    planners: tuple[Planner, ...] = native_planner(run, *slots, threads=data.draw(teams(run))), reference(run, *slots)
     for planner in planners:
         found.append([])
         try:

@@ -19,6 +19,7 @@ from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.plan.exchange_grid import EXCHANGES, Grid, choose_grid
 from bagpipe_hpc.planning.lookahead.home_rules import HomePlanner
 from bagpipe_hpc.planning.lookahead.native import NativePlanner
+from bagpipe_hpc.planning.lookahead.planner_threads import ThreadShares
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
 from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.segment_planner import measure_segment, plan_segment
@@ -132,11 +133,11 @@ def assert_same_plans(found: Iterable[BatchPlan], expected: Iterable[BatchPlan])
 
 
 @st.composite
-def teams(draw: st.DrawFn, run: Run) -> dict[str, int]:
-    """Threads that decide, and perhaps others that load, and others that write plans: settings of a native planner."""
+def teams(draw: st.DrawFn, run: Run) -> ThreadShares:
+    """Threads that decide, and perhaps others that load, and others that write plans."""
     loading, deciding = draw(st.integers(0, 2)), draw(st.integers(1, 3))
     writing = draw(st.integers(0, 3)) if run.with_homes and not run.verify else 0
-    return {"threads": deciding + loading + writing, "loading_threads": loading, "writing_threads": writing}
+    return ThreadShares(deciding + loading + writing, loading, writing)
 
 
 @settings(max_examples=share_of(150), deadline=None)
@@ -145,7 +146,7 @@ def test_plans_are_the_references(run: Run, data: st.DataObject) -> None:
     """Also where some of the threads load a batch while others decide on one, and others write the plans before it."""
     tables = run.offsets.size - 1
     sparse = np.asarray(data.draw(st.lists(st.booleans(), min_size=tables, max_size=tables)))
-    native = native_planner(run, sparse=sparse, **data.draw(teams(run)))
+    native = native_planner(run, sparse=sparse, threads=data.draw(teams(run)))
     sound = reference(run)
     assert_same_plans(plans(native, run), plans(sound, run))
     assert native.size().shared_slots == sound.size().shared_slots
@@ -156,7 +157,9 @@ def test_plans_are_the_references(run: Run, data: st.DataObject) -> None:
 @given(runs(), st.booleans())
 def test_any_number_of_features_share_a_single_table(run: Run, sparse: bool) -> None:
     whole = np.asarray([0, run.offsets[-1]])
-    native = native_planner(replace(run, offsets=whole, feature_tables=()), sparse=np.asarray([sparse]), threads=2)
+    native = native_planner(
+        replace(run, offsets=whole, feature_tables=()), sparse=np.asarray([sparse]), threads=ThreadShares(2)
+    )
     assert_same_plans(plans(native, run), plans(reference(replace(run, feature_tables=())), run))
 
 
@@ -178,7 +181,7 @@ def test_a_batch_without_samples_has_no_rows(sparse: bool, threads: int, with_ho
     nothing, row = one_hot([np.zeros((0, 2), dtype=np.int64), np.asarray([[4, 5]])])
     states = np.asarray([sparse, sparse])
     run = Run(np.asarray([0, 5, 6]), (0, 1), [], 2, Window(3, 1), verify=True, with_homes=with_homes)
-    planner = native_planner(run, sparse=states, threads=threads)
+    planner = native_planner(run, sparse=states, threads=ThreadShares(threads))
     fetched = [
         plan.shared.fetch_rows.size + sum(part.fetch_rows.size for part in plan.trainers)
         for plan in plan_segment(planner, [nothing, row, nothing, row, nothing, nothing, row])
@@ -197,7 +200,7 @@ def test_more_rows_in_a_batch_than_sixteen_bits_can_name(longest: int, with_home
     assert np.unique(batches[0].values).size > 1 << 16
     offsets = np.asarray([0, 200_000])
     run = Run(offsets, (0, 0), [Segment(batches, True, 0)], 3, Window(3, 2), verify=False, with_homes=with_homes)
-    assert_same_plans(plans(native_planner(run, threads=2), run), plans(reference(run), run))
+    assert_same_plans(plans(native_planner(run, threads=ThreadShares(2)), run), plans(reference(run), run))
 
 
 def test_tables_of_billions_of_rows() -> None:
@@ -233,7 +236,7 @@ def test_a_row_of_another_table_is_named(row: int) -> None:
     """The first in the order of the samples, whichever thread finds another one sooner."""
     rows = np.tile([1, 5], (300, 1))
     rows[200, 0] = rows[250, 1] = rows[201, 0] = row
-    planner = NativePlanner(np.asarray([0, 4, 10]), 2, Window(2, 1), threads=2)
+    planner = NativePlanner(np.asarray([0, 4, 10]), 2, Window(2, 1), threads=ThreadShares(2))
     message = rf"row {row} of sample 200, feature 0: the feature's table has rows 0 to below 4"
     with pytest.raises(DataError, match=message):
         planner.load(Bags.one_hot(rows))
@@ -283,15 +286,15 @@ def test_a_feature_of_no_table_is_refused() -> None:
 @pytest.mark.parametrize(
     ("settings_of", "words"),
     [
-        ({"threads": 3, "loading_threads": 1, "writing_threads": 2}, "of 3 threads one at least decides"),
-        ({"threads": 1, "loading_threads": -1, "writing_threads": 1}, "of 1 threads one at least decides"),
-        ({"threads": 2, "writing_threads": 1, "verify": True}, "with verify a plan needs the versions"),
-        ({"threads": 2, "writing_threads": 1, "homes": None}, "of replicated rows the lists of one batch alone"),
+        ({"verify": True}, "with verify a plan needs the versions"),
+        ({"homes": None}, "of replicated rows the lists of one batch alone"),
     ],
 )
-def test_threads_that_cannot_do_their_part_are_refused(settings_of: dict[str, Any], words: str) -> None:
+def test_plans_that_others_cannot_write_are_refused(settings_of: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        NativePlanner(np.asarray([0, 4]), 2, Window(2, 1), **{"homes": Grid(1, 2), **settings_of})
+        NativePlanner(
+            np.asarray([0, 4]), 2, Window(2, 1), threads=ThreadShares(2, 0, 1), **{"homes": Grid(1, 2), **settings_of}
+        )
 
 
 @pytest.mark.parametrize("with_homes", [False, True])
@@ -300,7 +303,7 @@ def test_the_times_of_threads_add_up(threads: int, loading: int, with_homes: boo
     """To no more than the process took, of which the calling thread took its part."""
     batches = one_hot(np.random.default_rng(1).integers(0, 5000, (6, 3000, 1)))
     run = Run(np.asarray([0, 5000]), (0,), [Segment(batches, True, 0)], 3, Window(2, 1), False, with_homes)
-    planner = native_planner(run, threads=threads, loading_threads=loading)
+    planner = native_planner(run, threads=ThreadShares(threads, loading))
     calling, process = time.thread_time(), time.process_time()
     list(plans(planner, run))
     calling, process = time.thread_time() - calling, time.process_time() - process
@@ -327,7 +330,7 @@ def test_homes_of_rows_that_many_trainers_use(trainers: int, rows: int, skew: in
     run = Run(np.asarray([0, rows, 2 * rows]), (0, 1), segments, trainers, Window(4, 2), verify=True, with_homes=True)
     expected = list(plans(reference(run), run))
     for threads, loading in ((1, 0), (5, 0), (5, 2)):
-        native = native_planner(run, threads=threads, loading_threads=loading)
+        native = native_planner(run, threads=ThreadShares(threads, loading))
         assert_same_plans(plans(native, run), expected)
 
 

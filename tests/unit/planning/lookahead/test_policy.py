@@ -14,7 +14,7 @@ from bagpipe_hpc.kernels import backend, shared_library
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.planning.lookahead.home_rules import HomePlanner
 from bagpipe_hpc.planning.lookahead.native import NativePlanner
-from bagpipe_hpc.planning.lookahead.planner_threads import share_out
+from bagpipe_hpc.planning.lookahead.planner_threads import ThreadShares, share_out
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
 from bagpipe_hpc.planning.policy import RunFacts
@@ -209,7 +209,8 @@ def test_threads_load_and_write_where_there_are_enough(
     """More of them write where many trainers make plans larger. Plans of replicated rows are written when decided."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(99)))
     whole = policy(table_offsets([9] * 26), 65536, sharing=sharing, planner_threads=threads)
-    assert LookaheadPolicy(NoSettings(), replace(whole.facts, trainers=trainers)).thread_shares == expected
+    shares = LookaheadPolicy(NoSettings(), replace(whole.facts, trainers=trainers)).thread_shares
+    assert shares == ThreadShares(*expected)
 
 
 @pytest.mark.parametrize("trainers", [2, 16, 128, 1000, 4000, 30_000])
@@ -223,11 +224,17 @@ def test_somebody_does_each_part_of_the_work(threads: int, trainers: int) -> Non
     assert not shares.writing
 
 
+@pytest.mark.parametrize("counts", [(3, 1, 2), (1, -1, 1), (0, 0, 0), (2, 3, -1)])
+def test_a_thread_at_least_decides(counts: tuple[int, int, int]) -> None:
+    with pytest.raises(ValueError, match=f"of {counts[0]} threads one at least decides"):
+        ThreadShares(*counts)
+
+
 @needs_native
 def test_who_verifies_rows_writes_plans_one_after_the_other() -> None:
     """Each needs to know the versions that the one before it leaves."""
     chosen = policy(sharing="home", verify=True, planner_threads=8)
-    assert chosen.thread_shares == (8, 4, 0)
+    assert chosen.thread_shares == ThreadShares(8, 4, 0)
     planner = chosen.planner(WINDOW)
     assert isinstance(planner, NativePlanner)
     assert planner.writing_threads == 0
