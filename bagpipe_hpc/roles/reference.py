@@ -31,7 +31,7 @@ from bagpipe_hpc.roles.reference_rows import ByChanges, BySums, GroupBatch, as_s
 from bagpipe_hpc.rows.partition import RoundRobinPartition
 from bagpipe_hpc.run.evaluations import start_evaluation, start_prediction
 from bagpipe_hpc.run.feedback.hearing import Hearing
-from bagpipe_hpc.run.feedback.judging import best_of, outcome, start_judge
+from bagpipe_hpc.run.feedback.judging import best_of, outcome, segment_end, start_judge
 from bagpipe_hpc.run.feedback.watch import Watch
 from bagpipe_hpc.run.output.folder import is_own_checkpoint
 from bagpipe_hpc.run.purpose import Purpose
@@ -168,12 +168,11 @@ class Reference:
                 else:
                     self._evaluate(segment, record)
                 ends = segment.may_end and self._judge.has_lost_patience
-                is_best = segment.is_judged and self._judge.is_best(segment.last_step)
-                keeps_best = is_best and self._keep_best
-                if segment.checkpoint or ends or keeps_best:
+                end = segment_end(segment, self._judge, keep_best=self._keep_best, ends=ends)
+                if end.saves:
                     self._save(segment, record)
-                if keeps_best or (
-                    is_best
+                if end.marks_best or (
+                    end.outdoes_best
                     and outdo_best(self._checkpoints, best_of(self._judge), is_saved=segment.last_step == self._saved)
                 ):
                     write_best(self._checkpoints, best_of(self._judge))

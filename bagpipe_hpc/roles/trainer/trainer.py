@@ -23,7 +23,7 @@ from bagpipe_hpc.roles.trainer.sums_thread import open_sums_thread
 from bagpipe_hpc.rows.store import Use
 from bagpipe_hpc.run.evaluations import start_evaluation, start_prediction
 from bagpipe_hpc.run.feedback.hearing import Hearing
-from bagpipe_hpc.run.feedback.judging import best_of, outcome, start_judge
+from bagpipe_hpc.run.feedback.judging import best_of, outcome, segment_end, start_judge
 from bagpipe_hpc.run.feedback.watch import watched_rows
 from bagpipe_hpc.run.output.folder import is_own_checkpoint
 from bagpipe_hpc.run.start.resumed_settings import changes_since
@@ -125,13 +125,12 @@ class Trainer:
                 if segment.shows_rows and not stopped and self._record:
                     self._show_rows()
                 step = segment.first_step if stopped else segment.last_step
-                is_best = segment.is_judged and not stopped and self._judge.is_best(step)
-                keeps_best = is_best and self._run.config.train.keep_best
-                if segment.checkpoint or stopped or keeps_best:
+                end = segment_end(segment, self._judge, keep_best=self._run.config.train.keep_best, stopped=stopped)
+                if end.saves:
                     self._save(step, segment)
-                if keeps_best:
+                if end.marks_best:
                     self._checkpoints.mark_best(best_of(self._judge))
-                elif is_best:
+                elif end.outdoes_best:
                     self._checkpoints.outdo_best(best_of(self._judge), is_saved=step == self._saved)
                 if stopped:
                     break

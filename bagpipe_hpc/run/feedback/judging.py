@@ -1,11 +1,11 @@
-"""How a run's evaluations are compared, what it goes on with, and what it says of the best one."""
+"""How a run's evaluations are compared, what follows from that at a segment's end, and what is said of the best one."""
 
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bagpipe_hpc.evaluation.standing import Judge, Rule
-from bagpipe_hpc.plan.schedule import judged_samples
+from bagpipe_hpc.plan.schedule import Segment, judged_samples
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.checkpoints.best import Best
 from bagpipe_hpc.storage.checkpoints.folder import find_checkpoints, step_of
@@ -51,6 +51,41 @@ def _named(measure: str, group: str) -> str:
     if measure == GROUP_AUC:
         return f"{measure} of {group} (train.best_by, train.auc_group)"
     return f"{measure} (train.best_by)"
+
+
+class SegmentEnd(NamedTuple):
+    """What a run does of checkpoints when a segment has ended, in this order.
+
+    Attributes:
+        saves: it saves one, unless that step has one already.
+        marks_best: it names that of the best evaluation, which is this one.
+        outdoes_best: it keeps none for the best evaluation, which is this one; one that was kept is the best no more.
+    """
+
+    saves: bool
+    marks_best: bool
+    outdoes_best: bool
+
+
+def segment_end(
+    segment: Segment, judge: Judge, *, keep_best: bool, stopped: bool = False, ends: bool = False
+) -> SegmentEnd:
+    """What is to be done when a segment has ended.
+
+    Args:
+        segment: the one.
+        judge: of the run's evaluations; has seen that of the segment, if it is one that is compared.
+        keep_best: `train.keep_best`.
+        stopped: whether the run was stopped before the segment, of which no batch is done.
+        ends: whether the run ends behind the segment, for want of better evaluations.
+    """
+    is_best = segment.is_judged and not stopped and judge.is_best(segment.last_step)
+    keeps_best = is_best and keep_best
+    return SegmentEnd(
+        saves=segment.checkpoint or stopped or ends or keeps_best,
+        marks_best=keeps_best,
+        outdoes_best=is_best and not keeps_best,
+    )
 
 
 def best_of(judge: Judge) -> Best:

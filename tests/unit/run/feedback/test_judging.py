@@ -9,7 +9,8 @@ import pytest
 from bagpipe_hpc.config.schema import Config, TrainConfig
 from bagpipe_hpc.evaluation.click_evaluation import Evaluation
 from bagpipe_hpc.evaluation.standing import Judge, Rule, Standing
-from bagpipe_hpc.run.feedback.judging import best_of, outcome, start_judge
+from bagpipe_hpc.plan.schedule import Segment, SegmentKind
+from bagpipe_hpc.run.feedback.judging import SegmentEnd, best_of, outcome, segment_end, start_judge
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.checkpoints.best import Best
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
@@ -125,3 +126,50 @@ def test_a_checkpoint_of_another_training_is_not_the_best(tmp_path: Path) -> Non
     write(tmp_path / "other", 40)
     judge = Judge(Rule("auc", 50), STANDING)
     assert outcome(run_of(tmp_path / "own", start), judge, None)["best"]["directory"] is None
+
+
+def segment_of(step: int, *, is_judged: bool = True) -> Segment:
+    kind = SegmentKind.EVALUATE if is_judged else SegmentKind.TRAIN
+    steps = 0 if is_judged else 10
+    return Segment(kind, 0, 0, steps or 3, step - steps, 100, 10, checkpoint=False, is_judged=is_judged)
+
+
+NOTHING = SegmentEnd(saves=False, marks_best=False, outdoes_best=False)
+
+
+def test_the_best_evaluation_is_kept_or_outdoes_the_one_that_was() -> None:
+    judge = Judge(Rule("auc", 50), STANDING)
+    judge.see(60, evaluation(0.8))
+    best = segment_of(60)
+    assert segment_end(best, judge, keep_best=True) == SegmentEnd(True, marks_best=True, outdoes_best=False)
+    assert segment_end(best, judge, keep_best=False) == SegmentEnd(False, marks_best=False, outdoes_best=True)
+    of_other_samples = replace(best, is_judged=False)
+    assert segment_end(of_other_samples, judge, keep_best=True) == NOTHING
+    judge.see(70, evaluation(0.75))
+    assert segment_end(segment_of(70), judge, keep_best=True) == NOTHING
+
+
+@pytest.mark.parametrize("keep_best", [False, True])
+def test_a_segment_ends_with_a_checkpoint_where_one_is_due_or_the_run_ends(keep_best: bool) -> None:
+    judge = Judge(Rule("auc", 50), STANDING)
+    training = segment_of(60, is_judged=False)
+    saves = NOTHING._replace(saves=True)
+    assert segment_end(training, judge, keep_best=keep_best) == NOTHING
+    assert segment_end(replace(training, checkpoint=True), judge, keep_best=keep_best) == saves
+    assert segment_end(segment_of(60), judge, keep_best=keep_best, ends=True) == saves
+
+
+def test_an_evaluation_that_was_not_made_is_not_the_best() -> None:
+    """The one before was at the same step, as where a run is stopped between evaluations of a step."""
+    judge = Judge(Rule("auc", 50), STANDING)
+    judge.see(60, evaluation(0.8))
+    assert segment_end(segment_of(60), judge, keep_best=True, stopped=True) == NOTHING._replace(saves=True)
+
+
+def test_the_best_evaluation_may_be_the_last() -> None:
+    """Where it is better, but not by as much as it has to be."""
+    judge = Judge(Rule("auc", 50, patience=3, least_gain=0.5), STANDING)
+    judge.see(60, evaluation(0.8))
+    assert judge.has_lost_patience
+    assert segment_end(segment_of(60), judge, keep_best=True, ends=True) == SegmentEnd(True, True, False)
+    assert segment_end(segment_of(60), judge, keep_best=False, ends=True) == SegmentEnd(True, False, True)
