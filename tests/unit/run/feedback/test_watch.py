@@ -43,12 +43,11 @@ class Watching(LookaheadPolicy):
 
 
 def run_of(output: Path, *schedule: Segment, start: Path | None = None, policy: str = f"{__name__}:Watching") -> Run:
-    checkpoint = None if start is None else SimpleNamespace(directory=start / "checkpoints" / "step-00000015")
     run = SimpleNamespace(
         trains=True,
         config=Config(train=TrainConfig(output=str(output)), policy=PolicyConfig(policy)),
         sample_orders=SimpleNamespace(training=TrainingRows()),
-        start=checkpoint,
+        start=None if start is None else SimpleNamespace(output=start),
         schedule=schedule,
         batches=lambda segment: iter([Bags.one_hot(np.asarray([[segment.first_batch]]))]),
     )
