@@ -14,6 +14,19 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_quiet(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--quiet-s", type=positive_number, metavar="S", help="wait up to S seconds for idle cores before each run"
+    )
+    parser.add_argument(
+        "--others-at-most",
+        type=positive_number,
+        default=1.0,
+        metavar="SHARE",
+        help="of the cores: runs in which others took more are repeated (default: 1)",
+    )
+
+
 def add_cache(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--widths", type=positive, nargs="+", metavar="D", help="default: 16 48 64 128 256, quick: 48 128"
@@ -84,16 +97,7 @@ def add_peers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--device", choices=["cpu", "cuda"], default="cpu", help="where one trainer computes (default: %(default)s)"
     )
-    parser.add_argument(
-        "--quiet-s", type=positive_number, metavar="S", help="wait up to S seconds for idle cores before each run"
-    )
-    parser.add_argument(
-        "--others-at-most",
-        type=positive_number,
-        default=1.0,
-        metavar="SHARE",
-        help="repeat runs in which others took more",
-    )
+    _add_quiet(parser)
     parser.add_argument(
         "--turns",
         type=positive,
@@ -113,16 +117,7 @@ def add_step(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lookahead", nargs="+", type=positive, metavar="L", help="windows (default: 1 2 10 50 200)")
     parser.add_argument("--spread", action="store_true", help="a host for each trainer, so that sums cross links, too")
     parser.add_argument("--steps", type=positive, metavar="N", help="steps that count (default: 100, quick: 40)")
-    parser.add_argument(
-        "--quiet-s", type=positive_number, metavar="S", help="wait up to S seconds for idle cores before each run"
-    )
-    parser.add_argument(
-        "--others-at-most",
-        type=positive_number,
-        default=1.0,
-        metavar="SHARE",
-        help="of the cores, in runs that count (default: 1)",
-    )
+    _add_quiet(parser)
     _add_settings(parser)
 
 

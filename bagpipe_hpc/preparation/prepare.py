@@ -14,7 +14,7 @@ from bagpipe_hpc.planning.policy_choice import policy_class
 from bagpipe_hpc.preparation.resume import find_start
 from bagpipe_hpc.preparation.warm_start import find_warm_start, say_rows_taken
 from bagpipe_hpc.rows.record import RowRecord
-from bagpipe_hpc.run.evaluations import auc_feature
+from bagpipe_hpc.run.evaluations import require_auc_group
 from bagpipe_hpc.run.feedback.hearing import find_replayed
 from bagpipe_hpc.run.feedback.watch import require_seen
 from bagpipe_hpc.run.graph_features import with_neighbours
@@ -72,11 +72,11 @@ def prepare_run(config: Config) -> Run:
     require_seen(run)
     if run.warm_start:
         say_rows_taken(run.warm_start, Path(config.data.path), manifest)
-    _ = run.frozen_tables  # whether there are such tables
+    require_frozen_tables(run)
     if len(run.groups) > 1:
         log.info("%s", describe_widths(run.groups))
-    for segment in run.schedule[:1]:
-        auc_feature(run, segment)  # whether there is such a feature
+    if run.schedule:
+        require_auc_group(run)
     for rates in (config.rows_rate, config.dense_rate):
         for remark in rates.remarks(run.total_steps):
             log.warning(remark)
@@ -86,6 +86,15 @@ def prepare_run(config: Config) -> Run:
             f"{run.total_steps}; set train.max_steps or leave it out"
         )
     return run
+
+
+def require_frozen_tables(run: Run) -> None:
+    """See that `tables.frozen` names tables of the data, if it names any.
+
+    Raises:
+        ConfigError: it names none.
+    """
+    _ = run.frozen_tables  # finding them is the check
 
 
 def prepare_policy(config: Config, manifest: ShardManifest) -> WatchedRows | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CheckpointError, DataError
 from bagpipe_hpc.plan.schedule import SegmentKind, scoring_segment
-from bagpipe_hpc.run.evaluations import auc_feature
+from bagpipe_hpc.run.evaluations import require_auc_group
 from bagpipe_hpc.run.graph_features import with_neighbours
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
@@ -53,7 +53,7 @@ def prepare_scoring(
     segment = scoring_segment(kind, split, rows, manifest.batch_size, trained, trainers or trained_by, trained_by)
     log.info("scoring %s, step %d, with %d %s rows of %s", checkpoint.directory, manifest.step, rows, split, directory)
     run = Run(config, with_neighbours(shards, config.graph), (segment,), checkpoint, trains=False)
-    auc_feature(run, segment)  # whether there is such a feature
+    require_auc_group(run)
     return run
 
 

@@ -14,14 +14,25 @@ def is_exact(run: Run, segment: Segment) -> bool:
     return segment.samples <= run.config.train.exact_auc_samples
 
 
-def auc_feature(run: Run, segment: Segment) -> int | None:
-    """By whose ids an evaluation groups its samples: number of that feature among those with one id a sample.
-
-    None where it does not group them.
+def require_auc_group(run: Run) -> None:
+    """See that `train.auc_group` names a feature by whose ids samples can be grouped, if it names any.
 
     Raises:
         ConfigError: there is no such feature, or its ids are too many.
     """
+    _named_feature(run)
+
+
+def auc_feature(run: Run, segment: Segment) -> int | None:
+    """By whose ids an evaluation groups its samples: number of that feature among those with one id a sample.
+
+    None where it does not group them. Errors as for `require_auc_group`.
+    """
+    named = _named_feature(run)
+    return named if is_exact(run, segment) else None
+
+
+def _named_feature(run: Run) -> int | None:
     if not (name := run.config.train.auc_group):
         return None
     features = [feature for feature in run.manifest.features if not feature.ragged]
@@ -32,7 +43,7 @@ def auc_feature(run: Run, segment: Segment) -> int | None:
     (ids,) = (info.rows for info in run.manifest.tables if info.name == table)
     if ids > MOST_GROUPS:
         raise ConfigError(f"train.auc_group = {name!r}: it has {ids} ids; use a feature of {MOST_GROUPS} at most")
-    return names.index(name) if is_exact(run, segment) else None
+    return names.index(name)
 
 
 def start_evaluation(run: Run, segment: Segment) -> LabelEvaluations:

@@ -44,7 +44,7 @@ BENCHMARKS_LAYER = 12
 LOWEST_STARTED = 8
 """The lowest layer of what a user starts."""
 
-DOORS = {
+ONLY_IMPORTERS = {
     "mpi4py": "bagpipe_hpc/mpi/",
     "h5py": "bagpipe_hpc/storage/",
     "horovod": "bagpipe_hpc/models/sums/horovod_sums.py",
@@ -52,7 +52,6 @@ DOORS = {
     "tensorboard": "bagpipe_hpc/telemetry/records/tensorboard_record.py",
 }
 """The only folder or file that may import each of these."""
-
 
 KNOW_THE_RUN = {"bagpipe_hpc.step": ("compute", "slice_reader")}
 """Rooms above `run` most of whose modules take settings of their own, and the modules that are given the whole run."""
@@ -143,8 +142,8 @@ def _fault(module: str, item: Import, root: Path) -> str | None:
             return f"{module} (layer {mine:g}) imports data_prep; only what a user starts may"
         return None
     where = item.path.relative_to(root).as_posix()
-    if top in DOORS and not where.startswith(DOORS[top]) and mine != BENCHMARKS_LAYER:
-        return f"imports {top}; only {DOORS[top]} may"
+    if top in ONLY_IMPORTERS and not where.startswith(ONLY_IMPORTERS[top]) and mine != BENCHMARKS_LAYER:
+        return f"imports {top}; only {ONLY_IMPORTERS[top]} may"
     if mine == 0 and top not in sys.stdlib_module_names:
         return f"layer 0 imports {top}; it may use the standard library only"
     return None

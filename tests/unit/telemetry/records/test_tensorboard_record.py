@@ -15,7 +15,7 @@ from bagpipe_hpc.evaluation.click_evaluation import Evaluation
 from bagpipe_hpc.preparation.training import Training
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.telemetry.records import tensorboard_record
-from bagpipe_hpc.telemetry.records.record import Record, Records
+from bagpipe_hpc.telemetry.records.record import Record
 from bagpipe_hpc.telemetry.records.tensorboard_record import TensorBoardRecord
 from bagpipe_hpc.telemetry.step_stats import StepStats
 from bagpipe_hpc.telemetry.trainer_steps import TrainerSteps
@@ -51,29 +51,6 @@ def tell_everything(record: Record, folder: Path) -> None:
         record.prediction(7, 1.0)
         record.summary([], INTERVAL, {})
         record.stopped()
-
-
-def test_several_records_are_told_the_same_in_turn(tmp_path: Path) -> None:
-    calls: list[tuple[str, str]] = []
-
-    class Noted(Record):
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        def __getattribute__(self, name: str) -> object:
-            if not name.startswith("_") and name != "name":
-                calls.append((self.name, name))
-            return super().__getattribute__(name)
-
-        def __exit__(self, *_: object) -> None:
-            calls.append((self.name, "exit"))
-
-    tell_everything(Records(Noted("one"), Noted("two")), tmp_path)
-    names = [name for of, name in calls if of == "one"]
-    public = {name for name in vars(Record) if not name.startswith("_")}
-    assert set(names) == public | {"exit"}
-    assert sorted(name for of, name in calls if of == "two") == sorted(names)
-    assert [of for of, name in calls if name == "progress"] == ["one", "two"]
 
 
 def told_to(folder: Path) -> dict[str, list[tuple[int, float]]]:
