@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from bagpipe_hpc.config.float32 import require_positive
 from bagpipe_hpc.rows.optimizers.contract import KernelCall, RowOptimizer, StateColumns
-from bagpipe_hpc.rows.optimizers.exact import root, sum_of_columns
+from bagpipe_hpc.rows.optimizers.exact import mean_of_columns, root
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,7 +55,7 @@ class RowwiseAdagrad(RowOptimizer):
     def update(self, weights: Tensor, state: tuple[Tensor, ...], gradients: Tensor, step: int) -> None:
         """`a += mean(g * g); w -= g / (sqrt(a) + eps) * lr`."""
         (sums,) = state
-        sums += sum_of_columns(gradients * gradients) / gradients.shape[1]
+        sums += mean_of_columns(gradients * gradients)
         weights -= gradients / (root(sums) + self.settings.eps) * self.rate(step)
 
     def kernel(self, step: int) -> KernelCall:

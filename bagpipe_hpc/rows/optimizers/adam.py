@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from bagpipe_hpc.config.doors import SettingError
 from bagpipe_hpc.config.float32 import LARGEST_BELOW_1, require_positive
 from bagpipe_hpc.rows.optimizers.contract import KernelCall, RowOptimizer, StateColumns
-from bagpipe_hpc.rows.optimizers.exact import root, sum_of_columns
+from bagpipe_hpc.rows.optimizers.exact import mean_of_columns, root
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -80,7 +80,7 @@ class RowwiseAdam(Adam):
     state = (StateColumns("first_moment", per_weight=True), StateColumns("second_moment_of_row", per_weight=False))
 
     def _squares(self, gradients: Tensor) -> Tensor:
-        return sum_of_columns(gradients * gradients) / gradients.shape[1]
+        return mean_of_columns(gradients * gradients)
 
     def kernel(self, step: int) -> KernelCall:
         """`apply_rowwise_adam`."""

@@ -32,3 +32,12 @@ def sum_of_columns(values: Tensor) -> Tensor:
         folded[:, : values.shape[1] - half] += values[:, half:]
         values = folded
     return values
+
+
+def mean_of_columns(values: Tensor) -> Tensor:
+    """`sum_of_columns` over the number of columns: `[N, D]` to `[N, 1]`.
+
+    By a tensor on the same device, since torch's division by a number on a GPU multiplies by its reciprocal
+    (BinaryDivTrueKernel.cu), which may have another last bit.
+    """
+    return sum_of_columns(values) / values.new_full((), values.shape[1])
