@@ -14,7 +14,7 @@ set -euo pipefail
 [ -e /dev/fd/1 ] || exec >/dev/null
 [ -e /dev/fd/2 ] || exec 2>/dev/null
 # shellcheck source=scripts/rank_environment.sh
-source "$(dirname "${BASH_SOURCE[0]}")/rank_environment.sh"
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/rank_environment.sh"
 
 if [ $# -lt 2 ]; then
   echo "usage: run_ranks.sh N COMMAND..." >&2
@@ -65,12 +65,13 @@ signal=''
 end_ranks() { # $1 is the signal, $2 says it
   if [ -n "$signal" ]; then return; fi # they are ending already
   signal=$1
-  printf '\nrun_ranks: %s: ending %s\n' "$2" "$counted" >&2
+  kill -TERM "$job" 2>/dev/null || true # before anything is said: whoever read it may be gone
+  trap '' PIPE
+  printf '\nrun_ranks: %s: ending %s\n' "$2" "$counted" >&2 || true
   if [[ " $command " == *" train "* ]]; then
     echo "run_ranks: complete checkpoints are kept; the same command with train.resume=auto goes on from the newest." \
-      "'bagpipe stop' instead ends a run with a checkpoint" >&2
+      "'bagpipe stop' instead ends a run with a checkpoint" >&2 || true
   fi
-  kill -TERM "$job" 2>/dev/null || true
 }
 command=$*
 trap 'end_ranks INT interrupted' INT
@@ -81,11 +82,12 @@ wait "$job" || status=$?
 while kill -0 "$job" 2>/dev/null; do # a signal ended the wait; the ranks are ending now
   wait "$job" || true
 done
+trap '' PIPE # it ends with the status of the ranks, whoever hears of it
 if [ -n "$signal" ]; then exit $((128 + $(kill -l "$signal"))); fi
 if [ "$status" -eq 124 ] || [ "$status" -eq 137 ]; then
-  echo "run_ranks: $counted ended with status $status; the limit is ${RANKS_TIMEOUT_S:-86400} s (RANKS_TIMEOUT_S)" >&2
+  echo "run_ranks: $counted ended with status $status; the limit is ${RANKS_TIMEOUT_S:-86400} s (RANKS_TIMEOUT_S)" >&2 || true
 fi
 if [ "$status" -eq 141 ]; then # SIGPIPE
-  echo "run_ranks: standard output was closed, as by 'head': the launcher ended, and with it $counted; use a file" >&2
+  echo "run_ranks: standard output was closed, as by 'head': the launcher ended, and with it $counted; use a file" >&2 || true
 fi
 exit "$status"

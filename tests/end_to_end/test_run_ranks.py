@@ -112,3 +112,36 @@ def test_a_launcher_that_nobody_hears_is_told(tmp_path: Path) -> None:
     assert ended.stderr == (
         "run_ranks: standard output was closed, as by 'head': the launcher ended, and with it 2 ranks; use a file\n"
     )
+
+
+@pytest.mark.parametrize(("sent", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)])
+def test_ranks_end_where_nobody_hears_that_they_do(sent: signal.Signals, status: int, tmp_path: Path) -> None:
+    """As behind a pipe whose reader the same Ctrl-C has ended, or where the terminal is gone."""
+    require_launcher()
+    number = tmp_path / "rank"
+    script = 'echo $$ >"$0.begun"; mv "$0.begun" "$0"; exec sleep 1000'
+    environment = rank_environment({"RANKS_TIMEOUT_S": str(LIMIT_S), "RANKS_KILL_AFTER_S": "5"})
+    reader, writer = os.pipe()
+    command = [RUN_RANKS, "1", "bash", "-c", script, number, "train"]
+    ranks = subprocess.Popen(command, env=environment, stdout=writer, stderr=writer)
+    os.close(reader)
+    os.close(writer)
+    wait_for(number.exists)
+    ranks.send_signal(sent)
+    assert ranks.wait(LIMIT_S) == status
+    rank = Path("/proc", number.read_text().strip())
+    wait_for(lambda: not rank.exists() or rank.joinpath("stat").read_text().split()[2] == "Z")
+
+
+def wait_for(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_the_script_may_be_called_by_a_link(tmp_path: Path) -> None:
+    require_launcher()
+    (tmp_path / "ranks").symlink_to(RUN_RANKS)
+    environment = rank_environment({"RANKS_TIMEOUT_S": str(LIMIT_S)})
+    assert subprocess.run([tmp_path / "ranks", "1", "true"], env=environment, check=False).returncode == 0
