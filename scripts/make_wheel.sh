@@ -5,6 +5,7 @@
 #
 # In the active environment. BAGPIPE_BUILD_CUDA decides about kernels for GPUs (setup.py).
 set -euo pipefail
+unset CDPATH # in which `cd` would look for the folder
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 folder=${1:?usage: make_wheel.sh FOLDER}
 

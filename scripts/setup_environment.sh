@@ -12,6 +12,7 @@
 # Nothing is done where VENV is up to date. A set-up that was interrupted starts afresh. The Horovod wheel is kept in
 # ${XDG_CACHE_HOME:-~/.cache}/bagpipe_hpc, so another checkout need not build it again.
 set -euo pipefail
+unset CDPATH # in which `cd` would look for the folder
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$(pwd -P)
 

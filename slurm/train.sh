@@ -151,7 +151,10 @@ if [ -n "$is_left" ]; then
   say ": $is_left; submit it again with train.resume=auto"
   if [ "$status" -eq 0 ]; then status=1; fi # as above
 elif $comes_again && $is_running; then
-  say ": requeued"
-  ask_slurm requeue "$own"
+  say ": asking Slurm to requeue it"
+  if ! ask_slurm requeue "$own"; then
+    say ": Slurm did not requeue it; submit it again with train.resume=auto"
+    if [ "$status" -eq 0 ]; then status=1; fi # as above
+  fi
 fi
 exit "$status"

@@ -2,6 +2,7 @@
 # Build the documentation as a site in build/site. It fails with exit status 1 if a link leads nowhere, if a page has no
 # place in the navigation, or if a page would load a file from the network.
 set -euo pipefail
+unset CDPATH # in which `cd` would look for the folder
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 site=build/site
 

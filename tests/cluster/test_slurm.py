@@ -148,10 +148,10 @@ def test_a_job_whose_time_runs_out(train: Train, whole: Path) -> None:
     assert [line for line in job.lines("^job ") if not line.startswith(waited)] == [
         f"{prefix}, start 1: {placed}",
         warned,
-        f"{prefix}: requeued",
+        f"{prefix}: asking Slurm to requeue it",
         f"{prefix}, start 2: {placed}",
         warned,
-        f"{prefix}: requeued",
+        f"{prefix}: asking Slurm to requeue it",
         f"{prefix}, start 3: {placed}",
     ]
     assert len(job.lines("^stopped as asked, with a checkpoint")) == 2

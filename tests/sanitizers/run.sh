@@ -6,6 +6,7 @@
 # address: AddressSanitizer and UndefinedBehaviorSanitizer, all libraries. thread: ThreadSanitizer, those with threads.
 # The first report ends the process. In an activated environment.
 set -euo pipefail
+unset CDPATH # in which `cd` would look for the folder
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 # A library that none of these tests loads fails the run: tests/sanitizers/instrumented.py.

@@ -115,7 +115,7 @@ def test_a_warned_job_requeues_itself_alone(job: Job, said: str, number: str, in
     job.slurm_says(said)
     ended = job.run("train.sh", f"{job.folder}/run.toml", **inherited)
     assert ended.returncode == 0, ended.stderr
-    assert "job 36: requeued" in ended.stdout
+    assert "job 36: asking Slurm to requeue it" in ended.stdout
     assert job.given_to("scontrol") == ["requeue", number]
 
 
@@ -127,7 +127,7 @@ def test_a_job_that_is_warned_before_its_run_has_begun_tells_it_then(job: Job) -
     assert ended.stdout.splitlines()[1:] == [
         "job 36: the end is near, stopping with a checkpoint",
         "job 36: waiting until the run can be told: no run",
-        "job 36: requeued",
+        "job 36: asking Slurm to requeue it",
     ], ended.stderr
 
 
@@ -138,7 +138,7 @@ def test_a_warned_job_whose_run_ends_by_itself_stays_away(job: Job, status: int)
     job.stand_in("launch", f'kill -USR1 "$PPID"; /bin/sleep 0.5; exit {status}')
     ended = job.run("train.sh", f"{job.folder}/run.toml")
     assert ended.returncode == status
-    assert "requeued" not in ended.stdout
+    assert "requeue" not in ended.stdout
 
 
 def test_a_warning_after_the_end_of_the_run_changes_nothing(job: Job) -> None:
@@ -166,6 +166,14 @@ def test_a_job_that_may_not_be_requeued_says_so(job: Job) -> None:
     assert "job 36: it may not be requeued (Requeue=0); submit it again with train.resume=auto" in ended.stdout
 
 
+def test_a_job_that_slurm_does_not_requeue_says_so(job: Job) -> None:
+    job.can_be_told()
+    job.slurm_says(before="[ $1 != requeue ] || exit 1")
+    ended = job.run("train.sh", f"{job.folder}/run.toml")
+    assert ended.returncode == 1
+    assert ended.stdout.splitlines()[-1] == "job 36: Slurm did not requeue it; submit it again with train.resume=auto"
+
+
 @pytest.mark.parametrize(("answers", "code"), [(True, 0), (False, 1)])
 def test_a_controller_may_take_a_while_to_answer(job: Job, answers: bool, code: int) -> None:
     job.can_be_told()
@@ -174,7 +182,7 @@ def test_a_controller_may_take_a_while_to_answer(job: Job, answers: bool, code: 
     job.slurm_says(before=f"if ! [ -e '{asked}' ]; then {mark} exit 1; fi")
     ended = job.run("train.sh", f"{job.folder}/run.toml")
     assert ended.returncode == code, ended.stderr
-    said = "requeued" if answers else "Slurm does not answer; submit it again with train.resume=auto"
+    said = "asking Slurm to requeue it" if answers else "Slurm does not answer; submit it again with train.resume=auto"
     assert ended.stdout.splitlines()[-1] == f"job 36: {said}"
 
 
@@ -183,7 +191,7 @@ def test_a_task_that_is_warned_before_it_knows_its_run_tells_it_then(job: Job) -
     job.stand_in("launch", f"until [ -e '{job.folder}/told' ]; do /bin/sleep 0.05; done")
     ended = job.run("sweep.sh", f"{job.folder}/run.toml", *SWEEP, SLURM_ARRAY_TASK_ID="0")
     assert ended.returncode == 0, ended.stderr
-    assert "job 36: requeued" in ended.stdout
+    assert "job 36: asking Slurm to requeue it" in ended.stdout
 
 
 @pytest.mark.parametrize(
