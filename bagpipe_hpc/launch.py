@@ -110,7 +110,7 @@ def run_alone(purpose: Purpose, loop: "Loop | None" = None) -> None:
 
     log_to_terminal("reference", speaks=True, voice=purpose.voice)
     if purpose.config.train.preflight:
-        _preflight(purpose.config, purpose.folder or Path(), look_for_gpus=True, speaks=True)
+        _preflight(purpose.config, purpose.folder, look_for_gpus=True, speaks=True)
     purpose.check()
     device = check_reference_settings(purpose.config)
     run, nothing_left = purpose.lay_out(trainers=0)
@@ -165,7 +165,7 @@ def run_role(purpose: Purpose, loop: "Loop | None" = None) -> None:
                 for line in placement.describe(hosts):
                     log.info(line)
             if config.train.preflight:
-                _preflight_together(config, comms, purpose.folder or Path())
+                _preflight_together(config, comms, purpose.folder)
             stop = purpose.stop_request(listens=comms.role is Role.ORACLE)
             held.enter_context(stop)
             run, need = _prepare(purpose, comms, held)
@@ -202,7 +202,7 @@ def _failure(error: BaseException, who: str = "") -> str:
     return f"bagpipe: {who}failed: {error!r}\n{''.join(traceback.format_exception(error))}"
 
 
-def _preflight_together(config: Config, comms: Communicators, output: Path) -> None:
+def _preflight_together(config: Config, comms: Communicators, output: Path | None) -> None:
     """Examine the set-up, a line a check in the oracle's log. Collective over: all ranks.
 
     Raises:
@@ -215,12 +215,12 @@ def _preflight_together(config: Config, comms: Communicators, output: Path) -> N
         raise RefusalError(str(error)) from error
 
 
-def _preflight(config: Config, output: Path, *, look_for_gpus: bool, speaks: bool) -> None:
+def _preflight(config: Config, output: Path | None, *, look_for_gpus: bool, speaks: bool) -> None:
     """Examine the set-up. Collective over: all ranks.
 
     Args:
         config: of the run.
-        output: folder that all ranks have to share.
+        output: folder that all ranks have to share, if any.
         look_for_gpus: whether this rank computes.
         speaks: whether it says what was found, a line a check.
 

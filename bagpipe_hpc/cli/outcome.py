@@ -1,6 +1,7 @@
 """How a command ends: its exit code, and what it says when it fails, once for all ranks that a launcher started."""
 
 import os
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -42,8 +43,9 @@ def exit_code_of(command: Callable[[], int], program: str, after_interrupt: Call
         except ModuleNotFoundError as error:
             if error.name not in _PACKAGES:
                 raise
-            if is_first_rank():
-                told = f"{error.name} is not installed; `bagpipe doctor` says how to get what is missing"
+            if speaks_for_host():  # another may have it
+                where = socket.gethostname()
+                told = f"{error.name} is not installed on {where}; `bagpipe doctor` says how to get what is missing"
                 print_error(BagpipeError(told), program)
             return EXIT_ERROR
         except KeyboardInterrupt:
@@ -112,6 +114,14 @@ def is_torn() -> bool:
         )
         print_error(ConfigError(told))
     return True
+
+
+def speaks_for_host() -> bool:
+    """As `is_first_rank`, for the first rank of each host."""
+    if is_first_of_host():
+        return True
+    time.sleep(_FIRST_RANK_HEAD_START_S)
+    return False
 
 
 def is_first_of_host() -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 from bagpipe_hpc.cli.arguments.parser import CommandParser
 from bagpipe_hpc.cli.arguments.types import named_path, seconds
 from bagpipe_hpc.cli.command import Command
-from bagpipe_hpc.cli.outcome import is_first_rank
+from bagpipe_hpc.cli.outcome import speaks_for_host
 from bagpipe_hpc.config.reference import annotated_toml, markdown
 from bagpipe_hpc.exit_codes import EXIT_DIFFERENT, EXIT_OK
 from bagpipe_hpc.terminal import printable
@@ -30,7 +30,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
     lacking = find_missing()
     if any(finding.is_fatal for finding in lacking):
-        if is_first_rank():
+        if speaks_for_host():
             print(printable("\n".join([*map(str, lacking), "not healthy"])))
         return EXIT_DIFFERENT
     from bagpipe_hpc.mpi.start.running import mpi_running

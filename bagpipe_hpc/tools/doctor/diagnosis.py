@@ -39,7 +39,7 @@ class Diagnosis:
                 size_text(host.free_bytes),
                 size_text(host.shared_bytes),
                 ", ".join(host.gpus or ()) or "none",
-                f"{host.write_bytes_per_s / 1e6:.0f}",
+                "" if host.write_bytes_per_s is None else f"{host.write_bytes_per_s / 1e6:.0f}",
             ]
             for host in self.hosts
         ]
@@ -75,9 +75,9 @@ class Diagnosis:
             f"memory: {size_text(min(host.free_bytes for host in self.hosts))} or more free, "
             f"/dev/shm {size_text(min(host.shared_bytes for host in self.hosts))} or more",
             f"GPUs: {min(gpus)} or more on {counted(len(gpus), 'host')}" if gpus else "GPUs: none",
-            "output folder: shared, written with "
-            f"{min(host.write_bytes_per_s for host in self.hosts) / 1e6:.0f} MB/s or more",
         ]
+        if speeds := [host.write_bytes_per_s for host in self.hosts if host.write_bytes_per_s is not None]:
+            lines.append(f"output folder: shared, written with {min(speeds) / 1e6:.0f} MB/s or more")
         if self.links:
             lines += [
                 f"links: {len(self.links)} between hosts, one-sided calls work, "

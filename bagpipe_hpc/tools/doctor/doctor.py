@@ -51,7 +51,7 @@ def _roles(timeout_s: float) -> list[str]:
     return Placement.choose(places, 0, "auto").describe(hosts)
 
 
-def require_healthy(output: Path, timeout_s: float, *, look_for_gpus: bool) -> list[str]:
+def require_healthy(output: Path | None, timeout_s: float, *, look_for_gpus: bool) -> list[str]:
     """Examine before a run starts; arguments as for `examine`. Collective over: all ranks.
 
     Returns:

@@ -4,6 +4,7 @@ import importlib.metadata
 import os
 import platform
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,11 +24,11 @@ _TEST_BYTES = 16 << 20
 _SEEN_WITHIN_S = 10.0
 
 
-def examine(output: Path, timeout_s: float, *, look_for_gpus: bool) -> Diagnosis:
+def examine(output: Path | None, timeout_s: float, *, look_for_gpus: bool) -> Diagnosis:
     """Examine all hosts. Collective over: all ranks.
 
     Args:
-        output: folder that all ranks must share; made if it does not exist.
+        output: folder that all ranks must share; made if it does not exist. None where none is written to.
         timeout_s: longest wait for another rank.
         look_for_gpus: whether this rank asks torch for GPUs, which takes a second and 200 MB.
 
@@ -38,9 +39,7 @@ def examine(output: Path, timeout_s: float, *, look_for_gpus: bool) -> Diagnosis
         WaitTimeoutError: a host did not answer.
     """
     with HostWorld(timeout_s) as world:
-        speed, error = _try_to_write(output, world.host) if world.is_first_of_host else (0.0, "")
-        world.meet("having written to the output folder")
-        unseen = _unseen(output, world) if world.is_first_of_host and not error else []
+        speed, error, missing = _try_folder(output, world) if output else (None, "", [])
         versions = world.gather_here(_versions(world.library) | {"thread level": world.thread_level})
         gpus = [names for names in world.gather_here(_gpus() if look_for_gpus else None) if names is not None]
         facts = world.gather_hosts(
@@ -60,10 +59,6 @@ def examine(output: Path, timeout_s: float, *, look_for_gpus: bool) -> Diagnosis
                 installed_gpus=RankFacts.here().installed_gpus,
             )
         )
-        missing = world.gather_hosts((world.host, unseen))
-        world.meet("having looked into the output folder")
-        if world.is_first_of_host and not error:
-            _test_file(output, world.host).unlink(missing_ok=True)
         found = []
         if world.leaders is not None and world.leaders.Get_size() > 1:
             found = probe_links(world.leaders, world.host_names, timeout_s)
@@ -72,10 +67,29 @@ def examine(output: Path, timeout_s: float, *, look_for_gpus: bool) -> Diagnosis
             Finding(
                 host, f"does not see what {', '.join(others)} wrote to {output}", "Name a folder that all hosts share"
             )
-            for host, others in missing or []
+            for host, others in missing
             if others
         ]
         return world.share(Diagnosis(facts or [], found, findings))
+
+
+def _try_folder(output: Path, world: HostWorld) -> tuple[float, str, Sequence[tuple[str, list[str]]]]:
+    """See whether hosts can write to a folder, and see what others write there. Collective over: all ranks.
+
+    Returns:
+        On the first rank of a host, bytes per second of writing, and what went wrong; on the first of all, the hosts
+        and for each those whose file it does not see.
+    """
+    speed, error = _try_to_write(output, world.host) if world.is_first_of_host else (0.0, "")
+    try:
+        world.meet("having written to the output folder")
+        unseen = _unseen(output, world) if world.is_first_of_host and not error else []
+        missing = world.gather_hosts((world.host, unseen))
+        world.meet("having looked into the output folder")
+    finally:
+        if world.is_first_of_host and not error:
+            _test_file(output, world.host).unlink(missing_ok=True)
+    return speed, error, missing or []
 
 
 def _versions(mpi: str) -> dict[str, str]:

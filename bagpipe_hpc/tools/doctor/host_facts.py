@@ -17,7 +17,7 @@ class HostFacts:
         versions: versions of Python, MPI and packages; empty for one that is absent.
         thread_level: thread level that MPI gives.
         not_built: native libraries that are missing.
-        write_bytes_per_s: speed of writing to the output folder; 0 where writing failed.
+        write_bytes_per_s: speed of writing to the output folder; 0 where writing failed, None where nothing is written.
         write_error: why writing failed.
         mixed: packages whose versions differ between ranks of the host.
         installed_gpus: number of GPUs that the driver has there.
@@ -32,7 +32,7 @@ class HostFacts:
     versions: dict[str, str]
     thread_level: str
     not_built: tuple[str, ...]
-    write_bytes_per_s: float
+    write_bytes_per_s: float | None
     write_error: str
     mixed: tuple[str, ...] = ()
     installed_gpus: int = 0

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -79,7 +80,8 @@ def test_the_doctor_comes_without_an_mpi() -> None:
 
 
 def test_a_command_without_a_package_says_so() -> None:
-    told = "bagpipe: error: h5py is not installed; `bagpipe doctor` says how to get what is missing\n"
+    cure = "`bagpipe doctor` says how to get what is missing"
+    told = f"bagpipe: error: h5py is not installed on {socket.gethostname()}; {cure}\n"
     ended = subprocess.run(
         [sys.executable, "-c", without("h5py"), "compare", "a", "b"],
         capture_output=True,
