@@ -179,15 +179,22 @@ def require_kept(config: Config, key: str, value: str, directory: Path) -> None:
     Raises:
         ConfigError: it lies in what `start_output` removes.
     """
-    for path in _earlier_run(config):
-        if _is_linked_checkpoints(path):
-            continue  # of what it leads to, the run's own checkpoints alone are removed
+    for path in _removed(config):
         is_below = directory.absolute().is_relative_to(path.absolute())
         if is_below or (not path.is_symlink() and directory.resolve().is_relative_to(path.resolve())):
             raise ConfigError(
                 f"{key} = {value!r}: {directory} lies in {path}, which this run would replace; set another "
                 "train.output, or copy the checkpoint to another folder"
             )
+
+
+def _removed(config: Config) -> Iterator[Path]:
+    """Files and folders that a run removes which starts anew."""
+    for path in _earlier_run(config):
+        if _is_linked_checkpoints(path):
+            yield from find_checkpoints(path.parent)
+        else:
+            yield path
 
 
 def _is_linked_checkpoints(path: Path) -> bool:

@@ -1,7 +1,9 @@
 """Links in an output folder: checkpoints may lie elsewhere, and a new run removes no archive."""
 
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bagpipe_hpc.config.schema import Config, TrainConfig
@@ -92,6 +94,19 @@ def test_other_links_are_removed_and_not_what_they_lead_to(tmp_path: Path) -> No
     start_output(in_output(tmp_path / "run", overwrite=True), None)
     assert not (tmp_path / "run" / LOGS_NAME).is_symlink()
     assert (tmp_path / "elsewhere" / "oracle-0.log").exists()
+
+
+def test_nor_is_what_it_builds_on(tmp_path: Path) -> None:
+    """Where that is reached by a link to one of the folder's own checkpoints, which lie elsewhere themselves."""
+    output, other = linked_output(tmp_path, "checkpoints"), tmp_path / "other"
+    base = write_checkpoint(other, sample_records((5, 3), 3), (5, 3), step=100)
+    start = write_checkpoint(other, sample_records((5, 3), 3), (5, 3), step=150, base=base, updated=np.array([1]))
+    shutil.rmtree(tmp_path / "elsewhere" / base.name)
+    base.rename(tmp_path / "elsewhere" / base.name)
+    base.symlink_to(tmp_path / "elsewhere" / base.name)
+    config = in_output(output, resume=str(start), overwrite=True)
+    with pytest.raises(ConfigError, match=rf"lies in {output}/checkpoints/{base.name}, which this run would replace"):
+        check_output(config, load_checkpoint(start))
 
 
 @pytest.mark.parametrize("way", ["nested", "a link in it", "through a link"])
