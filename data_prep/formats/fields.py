@@ -39,8 +39,8 @@ _VALUE_TYPES = {
 }
 _WITH_ZONES = {"z", "Z", "s"}
 _ZERO_BEFORE = r"\b0(\d)\b"
-_CONVERSION = re.compile(r"%(?:[EO](?=[a-zA-Z]))?(.)", re.DOTALL)
-"""A conversion of C's strptime, with a modifier that means nothing here, or `%%`."""
+_CONVERSION = re.compile(r"%[-_0^#]*(?:[EO](?=[a-zA-Z]))?(.)", re.DOTALL)
+"""A conversion of C's strptime, with flags and a modifier that mean nothing when times are read, or `%%`."""
 _WRITTEN_AS = {"k": "%H", "l": "%I", "n": " ", "t": " "}
 """What times are written out with, where Arrow does not write a conversion, or blanks are as good."""
 _PYTHON_FORMS = {
