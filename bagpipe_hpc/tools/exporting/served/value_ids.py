@@ -38,6 +38,7 @@ def other(value, buckets):
 
 def checked(value, table):
     kind = tables[table]["hashes" if tables[table]["values"] == "hashed" else "values"]
+    value = value.item() if hasattr(value, "item") else value  # of NumPy
     is_text = isinstance(value, str)
     is_kind = is_text if kind == "texts" else not is_text if kind == "numbers" else True
     if value is not None and not (is_kind and (is_text or hasattr(value, "__index__"))):

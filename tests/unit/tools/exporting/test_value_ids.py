@@ -106,6 +106,9 @@ def test_ids_of_integers_and_texts(way: str, tmp_path: Path) -> None:
     assert unseen[0] == 0
     assert all((1 <= row <= buckets) if buckets else (row == 0 or way == "hashed") for row in unseen[1:])
     assert served.value_ids("user", [None, *np.array([1 << 62, -5])]) == unseen
+    assert (
+        served.value_ids("user", np.array([True])) == served.value_ids("user", [True]) == served.value_ids("user", [1])
+    )
     seen = [int(row["user"]) for row in rows]
     assert served.value_ids("user", np.array(seen)) == served.value_ids("user", seen)
     for value in (math.nan, np.float64(3)):  # as pandas has them where one is missing
