@@ -61,7 +61,8 @@ def _use_autocast(model: nn.Module) -> None:
     """
     own: Callable[..., Any] | None = model.__dict__.get("forward")
 
-    @functools.wraps(model.forward)
+    # Not its name: by that, `pickle` would take the model's own function, without autocast.
+    @functools.wraps(type(model).forward, assigned=("__doc__", "__annotations__"))
     def with_autocast(model: nn.Module, dense: Tensor, *rest: Any, **named: Any) -> Any:
         device = dense.device.type
         with torch.autocast(device, torch.bfloat16) if device != "meta" else nullcontext():

@@ -72,19 +72,20 @@ def kernel_interaction(kernel: InteractionKernel) -> Interaction:
 class _KernelInteraction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, bottom: Tensor, embeddings: Tensor, kernel: InteractionKernel) -> Tensor:
-        bottom, embeddings = bottom.contiguous(), embeddings.contiguous()
         ctx.kernel = kernel
-        ctx.save_for_backward(bottom, embeddings)
-        return kernel.forward(bottom, embeddings)
+        ctx.save_for_backward(bottom, embeddings)  # these, not copies: they lead on to what they were made of
+        return kernel.forward(bottom.contiguous(), embeddings.contiguous())
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():  # with create_graph=True, for derivatives of these gradients
-            vectors, needed = ctx.saved_tensors, ctx.needs_input_grad
+            # Views, so that gradients of one side do not go on to the other, of which it may have been made.
+            vectors, needed = [vector.view_as(vector) for vector in ctx.saved_tensors], ctx.needs_input_grad
             wanted = [vector for vector, is_needed in zip(vectors, needed, strict=False) if is_needed]
             outputs = torch_interaction(*vectors)
             found = iter(torch.autograd.grad(outputs, wanted, gradients[0], create_graph=True))
             return *(next(found) if is_needed else None for is_needed in needed[:2]), None
         gradient = gradients[0] if has_plain_rows(gradients[0]) else gradients[0].contiguous()
-        for_bottom, for_embeddings = ctx.kernel.backward(gradient, *ctx.saved_tensors)
+        vectors = [vector.contiguous() for vector in ctx.saved_tensors]
+        for_bottom, for_embeddings = ctx.kernel.backward(gradient, *vectors)
         return for_bottom, for_embeddings, None

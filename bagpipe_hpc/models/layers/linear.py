@@ -237,7 +237,9 @@ class _Linear(torch.autograd.Function):
         products: _Products = ctx.products
         late: LateWeight | None = ctx.late
         inputs, weight, outputs = ctx.saved_tensors
-        if torch.is_grad_enabled() and not late:  # with create_graph=True, for derivatives of these gradients
+        if torch.is_grad_enabled():  # with create_graph=True, for derivatives of these gradients
+            if late:
+                raise ConfigError("create_graph=True: a late gradient has none: set train.weight_gradients=at_once")
             masked = gradients[0] if outputs is None else torch.where(outputs <= 0, 0, gradients[0])
             return masked @ weight, masked.t() @ inputs, masked.sum(0), None, *_NO_MORE
         gradient = gradients[0].contiguous()

@@ -1,9 +1,12 @@
 """A model that computes its layers itself multiplies bfloat16 numbers where that is asked for, float32 outside."""
 
+import inspect
+import pickle
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -82,6 +85,9 @@ def test_a_copy_computes_with_its_own_weights() -> None:
     assert not copy(dense, embeddings).any()
     assert torch.equal(model(dense=dense, embeddings=embeddings), model(dense, embeddings))
     assert model(dense, embeddings).all()
+    assert list(inspect.signature(model.forward).parameters) == ["dense", "embeddings"]
+    with pytest.raises(AttributeError, match="with_autocast"):  # or it would go on without
+        pickle.loads(pickle.dumps(model))  # noqa: S301 - its own
 
 
 class Chooses(Own):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.layers.layer_weights import LayerWeights
 from bagpipe_hpc.models.layers.linear import LinearLayer, blas_linear, linear_kernels, onednn_linear
 
@@ -185,3 +186,16 @@ def test_some_gradients_are_not_put_off() -> None:
         are_late = [layer_weights.use(weight, net.biases[0]) is not None for weight in net.weights[:2]]
     assert are_late == [False, True]
     assert layer_weights.knows(net.weights[0])
+
+
+@makes
+def test_late_gradients_have_no_derivatives(make: Make) -> None:
+    """Of those that come at once there are some (`test_second_derivatives.py`)."""
+    net, late = heard_net()
+    linear = make(KERNELS, late)
+    late.begin_pass(lambda: None)
+    net.forward(linear).backward()  # finds the weights
+    late.begin_pass(lambda: None)
+    loss = net.forward(linear)
+    with pytest.raises(ConfigError, match=r"create_graph=True: .* set train\.weight_gradients=at_once"):
+        torch.autograd.grad(loss, net.rows, create_graph=True)
