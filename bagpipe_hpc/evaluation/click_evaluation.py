@@ -30,9 +30,9 @@ BIN_BITS = 20
 _DROPPED_BITS = SCORE_BITS - BIN_BITS
 _Groups = NDArray[np.integer] | None
 _Weights = NDArray[np.float32] | None
-_BYTES_ALONE, _BYTES_SHARED = 64, 160
+_BYTES_ALONE, _BYTES_ALONE_BY_GROUP, _BYTES_SHARED = 64, 112, 160
 """Bytes a sample takes at the end of an evaluation, without and with other peers: counts of keys, with what sorts them;
-and what peers send each other."""
+those of groups, of which each may have a single sample; and what peers send each other."""
 _KEPT_APART = 1 << 16
 """Samples that are collected before they are counted: whole arrays take less time than the slices of batches."""
 
@@ -211,12 +211,13 @@ class ClickEvaluation:
         return ExactSum.of([area, *areas]).divided_by(weight) if weight else math.nan
 
 
-def evaluation_bytes(samples: int, peers: int, *, is_exact: bool) -> int:
+def evaluation_bytes(samples: int, peers: int, *, is_exact: bool, by_group: bool = False) -> int:
     """Memory of one peer for an evaluation of so many samples, of which it has an even share."""
     own = -(-samples // peers)
     bins = 0 if is_exact else 2 * 8 << BIN_BITS
     counted = own if is_exact else min(own, 1 << BIN_BITS)
-    return bins + counted * (_BYTES_ALONE if peers == 1 else _BYTES_SHARED)
+    alone = _BYTES_ALONE_BY_GROUP if by_group else _BYTES_ALONE
+    return bins + counted * (alone if peers == 1 else _BYTES_SHARED)
 
 
 def measure(labels: ArrayLike, logits: ArrayLike) -> Evaluation:

@@ -61,5 +61,8 @@ def start_prediction(run: Run, trainer: int) -> LogitsWriter:
 def most_evaluation_bytes(run: Run, trainers: int) -> int:
     """Memory of a trainer for the largest evaluation."""
     evaluations = [segment for segment in run.schedule if segment.kind is SegmentKind.EVALUATE]
-    needs = (evaluation_bytes(one.samples, trainers, is_exact=is_exact(run, one)) for one in evaluations)
+    needs = (
+        evaluation_bytes(one.samples, trainers, is_exact=is_exact(run, one), by_group=auc_feature(run, one) is not None)
+        for one in evaluations
+    )
     return len(run.manifest.labels) * max(needs, default=0)

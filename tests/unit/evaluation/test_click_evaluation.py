@@ -1,6 +1,7 @@
 """Every measure against its definition, slow and plain; and the same digits however samples are shared out."""
 
 import math
+import tracemalloc
 from dataclasses import asdict
 from fractions import Fraction
 from itertools import pairwise
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bagpipe_hpc.evaluation.click_evaluation import ClickEvaluation, Evaluation, measure
+from bagpipe_hpc.evaluation.click_evaluation import ClickEvaluation, Evaluation, evaluation_bytes, measure
 from bagpipe_hpc.evaluation.label_evaluations import LabelEvaluations
 from bagpipe_hpc.evaluation.pairs import MOST_GROUPS, GroupPairs, PairCounts, entries, joined, pairs_by_group
 from bagpipe_hpc.evaluation.peers import Alone
@@ -264,3 +265,20 @@ def test_malformed_samples_are_refused(labels: list[float], logits: list[float],
 def test_areas_by_group_are_exact_or_refused() -> None:
     with pytest.raises(ValueError, match="exact"):
         ClickEvaluation(is_exact=False, by_group=True)
+
+
+@pytest.mark.parametrize("groups", [0, 1000, 1 << 30])
+def test_it_takes_no_more_memory_than_is_checked(groups: int) -> None:
+    """Most where each sample has a group of its own, as with the ids of users."""
+    samples, part, rng = 400_000, 50_000, np.random.default_rng(0)
+    whole = ClickEvaluation(by_group=groups > 0)
+    tracemalloc.start()
+    try:
+        for _ in range(0, samples, part):
+            labels, logits = (rng.random(part) < 0.3).astype(np.float32), rng.normal(size=part).astype(np.float32)
+            whole.add(labels, logits, rng.integers(0, groups, part) if groups else None)
+        whole.finish(Alone())
+        _, most_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most_bytes <= evaluation_bytes(samples, 1, is_exact=True, by_group=groups > 0)

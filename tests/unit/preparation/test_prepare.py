@@ -116,6 +116,9 @@ def test_samples_are_grouped_by_the_place_of_their_feature(tmp_path: Path) -> No
     grouped = replace(run, config=config, manifest=replace(run.manifest, features=features, tables=tables))
     assert auc_feature(grouped, evaluation) == 1
     assert auc_feature(grouped, replace(evaluation, samples=evaluation.samples + 1)) is None
+    alone = replace(grouped, schedule=(evaluation,))
+    assert most_evaluation_bytes(alone, 1) == 112 * evaluation.samples
+    assert most_evaluation_bytes(alone, 2) == 160 * -(-evaluation.samples // 2)
     ragged = replace(grouped, config=replace(config, train=replace(train, auc_group="tags")))
     with pytest.raises(ConfigError, match=r"one id a sample; the data has \['shop', 'user'\]"):
         auc_feature(ragged, evaluation)
