@@ -217,7 +217,10 @@ def _settings_of_file(path: Path) -> dict[str, object]:
     sections = {section.name for section in fields(Config)}
     for name, table in document.items():
         if isinstance(table, dict) and (table or name in sections):
-            settings |= {f"{name}.{field}": value for field, value in table.items()}
+            own = {f"{name}.{field}": value for field, value in table.items()}
+            if twice := next((key for key in own if key in document), None):  # as "train.seed" = 1 in quotes
+                raise ConfigError(f"{path}: {twice} = {document[twice]!r:.80}: is given twice; keep one of the two")
+            settings |= own
         elif name in sections:
             raise ConfigError(f"{path}: {name} = {table!r}: is a section; write [{name}] and its settings below")
         else:

@@ -76,7 +76,8 @@ def _written_aside(path: Path) -> Iterator[Path]:
 def remove_partial_files(directory: Path) -> None:
     """Remove what killed writers left in a folder that the caller alone writes to."""
     for partial in directory.glob(".*.partial"):
-        partial.unlink(missing_ok=True)
+        if partial.is_symlink() or not partial.is_dir():  # a scratch folder is its maker's
+            partial.unlink(missing_ok=True)
 
 
 def file_sha256(path: Path) -> str:

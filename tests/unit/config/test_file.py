@@ -119,6 +119,7 @@ def test_a_table_is_overridden_as_a_whole(tmp_path: Path) -> None:
         ("[train]\ngroup = 4", ["train.group = 4: no such setting", "did you mean lookahead.group?"]),
         ("[cach]\nrows = 4", ["cach.rows = 4: no such setting", "did you mean cache.rows?"]),
         ("[xyzzy]", ["xyzzy = {}: no such setting", "`bagpipe keys` lists every setting"]),
+        ('"train.seed" = 7\n[train]\nseed = 2', ["train.seed = 7: is given twice", "keep one"]),
         ("train = 4", ["train = 4: is a section", "write [train]"]),
         ("[[train]]\nseed = 1", ["train = [{'seed': 1}]: is a section", "write [train]"]),
         ("[train.seed]\nx = 1", ["train.seed = {'x': 1}", "whole number"]),
